@@ -1,0 +1,1 @@
+//! The right half on one screen: recording and rules become a verdict.

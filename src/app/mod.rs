@@ -1,0 +1,1 @@
+//! Wires the folders together: one file a command.

@@ -1,0 +1,1 @@
+//! Which pair of metrics explains the first alert.

@@ -1,0 +1,1 @@
+//! Errors that a caller tells apart, and the exit codes.

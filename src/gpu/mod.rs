@@ -1,0 +1,1 @@
+//! The GPU beside the server, under DCGM's names.

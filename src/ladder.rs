@@ -1,0 +1,1 @@
+//! How many streams at once: climb, narrow, confirm.

@@ -1,0 +1,3 @@
+//! Parse, run, map the outcome to an exit code.
+
+fn main() {}

@@ -1,0 +1,14 @@
+//! Plain data: what every folder shares and what flows between them.
+//!
+//! Nothing here does I/O, and nothing here imports another folder. Read in this order:
+//! [`time`] (the one clock), [`units`], [`request`] (one request as the client saw it),
+//! [`sample`] (one scrape), [`step`] (one load step), [`recording`] (the events of a run)
+//! and [`verdict`] (the answer).
+
+pub mod recording;
+pub mod request;
+pub mod sample;
+pub mod step;
+pub mod time;
+pub mod units;
+pub mod verdict;

@@ -1,0 +1,1 @@
+//! Instant evaluation of PromQL over the store.

@@ -1,0 +1,1 @@
+//! Prometheus rule files and their alerts.

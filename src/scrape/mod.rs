@@ -1,0 +1,1 @@
+//! Reading pages: the poller and the exposition formats.

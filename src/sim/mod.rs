@@ -1,0 +1,1 @@
+//! A stand-in vLLM behind a socket.

@@ -1,0 +1,1 @@
+//! What to send: (seed, request index) to a prompt.

@@ -2,9 +2,10 @@
 //!
 //! Nothing here does I/O, and nothing here imports another folder. Read in this order:
 //! [`time`] (the one clock), [`units`], [`request`] (one request as the client saw it),
-//! [`sample`] (one scrape), [`step`] (one load step), [`recording`] (the events of a run)
-//! and [`verdict`] (the answer).
+//! [`sample`] (one scrape), [`step`] (one load step), [`recording`] (the events of a run),
+//! [`verdict`] (the answer) and [`plot`] (what its plots need besides).
 
+pub mod plot;
 pub mod recording;
 pub mod request;
 pub mod sample;

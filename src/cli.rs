@@ -1,1 +1,226 @@
-//! The command line.
+//! The command line: clap structs only. What each command does is in `app`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::model::units;
+
+/// Finds the load at which the first production alert of an LLM server fires, and explains it.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, about, max_term_width = 110, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Raise the load step by step until the first alert fires, and say why
+    Run(Box<RunArgs>),
+    /// Probe target, metrics and GPU, send one request, print the plan and how long it takes; no load
+    Check(Box<RunArgs>),
+    /// Make the verdict of a recording again, offline
+    Judge(JudgeArgs),
+    /// Ask a recording in PromQL
+    Query(QueryArgs),
+    /// Hand a recording's data to other tools
+    Export(ExportArgs),
+    /// Print the rules with the scenario's limits filled in, ready for Prometheus
+    Rules(RulesArgs),
+    /// Serve the stand-in vLLM in real time
+    Sim(SimArgs),
+    /// Print the JSON Schema of verdict.json
+    Schema,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `run` and `check`. Flags override the scenario file.
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    /// Scenario file; without one, the built-in chat scenario
+    pub scenario: Option<PathBuf>,
+
+    /// Base URL of the server, with or without /v1
+    #[arg(long, visible_aliases = ["base-url", "target"], value_name = "URL", help_heading = "Target")]
+    pub url: Option<String>,
+    /// Model to ask for; default: the one that the server lists
+    #[arg(long, value_name = "NAME", help_heading = "Target")]
+    pub model: Option<String>,
+    /// API key; default: OPENAI_API_KEY, which is sent over HTTPS or to loopback only
+    #[arg(long, value_name = "KEY", help_heading = "Target", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// Header to send with each request; may be repeated
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Target")]
+    pub headers: Vec<String>,
+    /// Metrics page; default: /metrics beside the API
+    #[arg(long, value_name = "URL", help_heading = "Target")]
+    pub metrics_url: Option<String>,
+    /// JSON object that is merged into each request's body
+    #[arg(long, value_name = "JSON", help_heading = "Target")]
+    pub extra_body: Option<String>,
+    /// Test the embedded stand-in with this profile instead of a server
+    #[arg(long, value_name = "PROFILE", help_heading = "Target", conflicts_with = "url")]
+    pub sim: Option<String>,
+    /// Start the server that the scenario's [server] describes, and stop it at the end
+    #[arg(long, help_heading = "Target", conflicts_with = "sim")]
+    pub launch: bool,
+    /// Set a parameter of the scenario's [server], such as model=NAME; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE", help_heading = "Target")]
+    pub set: Vec<String>,
+
+    /// Streams at once: 1,2,4,8 or 1..64x2 or 1..10+1
+    #[arg(long, visible_alias = "max-concurrency", value_name = "LEVELS", help_heading = "Load")]
+    pub concurrency: Option<String>,
+    /// Requests per second of an open loop, in the same forms
+    #[arg(long, value_name = "LEVELS", help_heading = "Load", conflicts_with = "concurrency")]
+    pub request_rate: Option<String>,
+    /// How long each step is measured, e.g. 90s; default: what the rules need
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Load")]
+    pub hold: Option<Duration>,
+    /// Shortest warm-up of a step, e.g. 15s
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Load")]
+    pub warmup: Option<Duration>,
+    /// Longest whole run, e.g. 30m; kept by planning, no step is cut
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Load")]
+    pub max_duration: Option<Duration>,
+    /// Prompt length in tokens
+    #[arg(long, visible_alias = "isl", value_name = "TOKENS", help_heading = "Load")]
+    pub input_len: Option<u32>,
+    /// Answer length in tokens
+    #[arg(long, visible_alias = "osl", value_name = "TOKENS", help_heading = "Load")]
+    pub output_len: Option<u32>,
+    /// Seed of lengths and arrivals
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub seed: Option<u64>,
+    /// What makes this run's prompts differ from any other run's; default: random, and recorded
+    #[arg(long, value_name = "TEXT", help_heading = "Load")]
+    pub nonce: Option<String>,
+    /// Run the ladder this many times
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub repeats: Option<u32>,
+
+    /// Rule file to judge by, instead of the shipped ones; may be repeated; `off` judges nothing
+    #[arg(long, value_name = "FILE", help_heading = "Judging")]
+    pub rules: Vec<String>,
+    /// Targets: ttft:p99:1s,itl:p99:100ms,error_rate:1%
+    #[arg(long, value_name = "TARGETS", help_heading = "Judging")]
+    pub slo: Option<String>,
+    /// Shrink every `for`, range and interval of the rules by this factor (experiments only)
+    #[arg(long, value_name = "FACTOR", help_heading = "Judging")]
+    pub time_scale: Option<f64>,
+    /// Where the GPU is read: auto, nvml, dcgm=URL, smi=FILE or off
+    #[arg(long, value_name = "SOURCE", help_heading = "Judging")]
+    pub gpu: Option<String>,
+    /// Fail with exit code 99 unless at least this many streams are clean
+    #[arg(long, value_name = "STREAMS", help_heading = "Judging")]
+    pub gate: Option<u32>,
+
+    /// Folder for the recording; default: results/<utc>-<scenario>
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub out: Option<PathBuf>,
+    /// Put the verdict as JSON on standard output
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Plain progress lines, even on a terminal
+    #[arg(long, help_heading = "Output")]
+    pub no_tui: bool,
+}
+
+/// `judge`.
+#[derive(Debug, Args)]
+pub struct JudgeArgs {
+    /// A run's folder
+    pub dir: PathBuf,
+    /// Rule file to judge by, instead of those of the run; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub rules: Vec<PathBuf>,
+    /// Put the verdict as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Do not write the reports into the folder again
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `query`.
+#[derive(Debug, Args)]
+pub struct QueryArgs {
+    /// A run's folder
+    pub dir: PathBuf,
+    /// The expression
+    pub expr: String,
+    /// When, counted from the start of the run; default: its end
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "range")]
+    pub at: Option<Duration>,
+    /// From when to when, e.g. 0s..300s
+    #[arg(long, value_name = "FROM..TO")]
+    pub range: Option<String>,
+    /// Distance of the evaluations of a range
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s", requires = "range")]
+    pub step: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The format
+    pub format: ExportFormat,
+    /// A run's folder
+    pub dir: PathBuf,
+    /// File to write; default: standard output
+    #[arg(long, short)]
+    pub output: Option<PathBuf>,
+}
+
+/// What `export` can write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// All series with timestamps, for `promtool tsdb create-blocks-from openmetrics`
+    Openmetrics,
+    /// One row a step
+    Csv,
+    /// One object a step with the keys of `vllm bench serve`
+    VllmBench,
+}
+
+/// `rules`.
+#[derive(Debug, Args)]
+pub struct RulesArgs {
+    /// Scenario whose limits are filled in
+    pub scenario: Option<PathBuf>,
+    /// Engine whose rules are printed
+    #[arg(long, default_value = "vllm")]
+    pub engine: String,
+    /// Targets: ttft:p99:1s,itl:p99:100ms,error_rate:1%
+    #[arg(long, value_name = "TARGETS")]
+    pub slo: Option<String>,
+}
+
+/// `sim`.
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    /// Named profile; `list` prints them
+    #[arg(long, default_value = "quickstart")]
+    pub profile: String,
+    /// Address to listen on; port 0 lets the system choose
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]
+    pub listen: std::net::SocketAddr,
+    /// Seed of its jitter
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    units::parse_duration(text)
+}

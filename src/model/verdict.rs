@@ -422,16 +422,50 @@ pub struct GpuStats {
     pub uuid: String,
     /// Model.
     pub name: Option<String>,
+    /// Rounds of reading that fell into the step.
+    pub samples: u64,
     /// SM clock, MHz.
     pub sm_clock_mhz: Spread,
+    /// Memory clock, MHz.
+    pub memory_clock_mhz: Spread,
     /// Temperature, °C.
     pub temperature_c: Spread,
+    /// Temperature of the memory, °C.
+    pub memory_temperature_c: Spread,
     /// Power, W.
     pub power_w: Spread,
-    /// Energy per 1,000 output tokens, J.
+    /// Share of time in which any kernel ran, percent: no measure of saturation.
+    pub utilization_pct: Spread,
+    /// Memory in use, MiB.
+    pub memory_used_mib: Spread,
+    /// Energy over the step, J.
+    pub energy_j: Option<f64>,
+    /// What the energy was read from.
+    pub energy_from: Option<EnergyFrom>,
+    /// Energy of this GPU per 1,000 output tokens of the server, J.
     pub energy_j_per_1k_tokens: Option<f64>,
-    /// Reasons for lowered clocks, each with its share of the samples.
+    /// Reasons for lowered clocks, each with its share of the samples; idleness is none.
     pub throttle_reasons: Vec<ThrottleReason>,
+    /// Most processes at once that hold memory of it and are not the server's; `null` where the driver does not tell.
+    pub neighbours: Option<u64>,
+    /// Most memory that they held, bytes.
+    pub neighbour_memory_bytes: Option<u64>,
+    /// Uncorrected memory errors that came up in the step; above 0 the step is void.
+    pub ecc_uncorrected: Option<u64>,
+    /// XID error codes that came up in the step.
+    pub xids: Vec<u32>,
+    /// Whether the GPU was lost in the step, or before it.
+    pub lost: bool,
+}
+
+/// What a step's energy was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EnergyFrom {
+    /// The card's energy counter.
+    Counter,
+    /// The integral of the power samples: coarser.
+    Power,
 }
 
 /// A reason for lowered clocks.

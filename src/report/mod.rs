@@ -8,9 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::model::plot::PlotData;
 use crate::model::verdict::Verdict;
 
+pub mod answer;
+pub mod caveats;
 pub mod json;
+pub mod rows;
 pub mod schema;
 pub mod terminal;
+pub mod text;
 
 /// Writes every report of a verdict into `dir`, which must exist, and returns their paths.
 /// Without `plots` the page has only those plots that the verdict itself can fill.

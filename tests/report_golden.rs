@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll::model::verdict::Verdict;
-use plimsoll::report::{json, terminal};
+use plimsoll::report::{annotations, csv, json, junit, markdown, schema, terminal, vllm_bench};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verdicts")
@@ -72,4 +72,51 @@ fn colour_adds_codes_and_changes_no_word() {
         }
         assert_eq!(stripped, String::from_utf8(plain).unwrap(), "{name}");
     }
+}
+
+#[test]
+fn the_reports_for_ci_and_for_other_tools() {
+    for name in VERDICTS {
+        let v = verdict(name);
+        let mut md = Vec::new();
+        markdown::write(&v, &mut md, markdown::SUMMARY_LIMIT_BYTES).unwrap();
+        check(name, "md", &md);
+        let mut xml = Vec::new();
+        junit::write(&v, &mut xml).unwrap();
+        check(name, "junit.xml", &xml);
+        let mut lines = Vec::new();
+        annotations::write(&v, &mut lines).unwrap();
+        check(name, "annotations.txt", &lines);
+        let mut rows = Vec::new();
+        csv::write(&v, &mut rows).unwrap();
+        check(name, "csv", &rows);
+    }
+    let v = verdict("alert");
+    let mut step = Vec::new();
+    vllm_bench::write(&v, &v.steps[3], None, vllm_bench::Detail::Aggregates, &mut step).unwrap();
+    check("alert", "step3.vllm-bench.json", &step);
+}
+
+#[test]
+fn the_schema_takes_its_verdicts() {
+    let mut text = Vec::new();
+    schema::write(&mut text).unwrap();
+    let schema: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(schema["title"], "Verdict");
+    let required: Vec<&str> = schema["required"].as_array().unwrap().iter().map(|k| k.as_str().unwrap()).collect();
+    let written = serde_json::to_value(verdict("alert")).unwrap();
+    for key in required {
+        assert!(written.get(key).is_some(), "{key} is required and not written");
+    }
+}
+
+#[test]
+fn a_summary_keeps_its_limit_and_says_that_it_left_something_out() {
+    let mut v = verdict("alert");
+    let step = v.steps[3].clone();
+    v.steps = (0..20_000).map(|n| plimsoll::model::verdict::StepVerdict { step: n, ..step.clone() }).collect();
+    let mut md = Vec::new();
+    markdown::write(&v, &mut md, markdown::SUMMARY_LIMIT_BYTES).unwrap();
+    assert!(md.len() <= markdown::SUMMARY_LIMIT_BYTES && md.len() > markdown::SUMMARY_LIMIT_BYTES / 2);
+    assert!(md.ends_with(b"all of it is in `verdict.json`.\n"));
 }

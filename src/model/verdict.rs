@@ -1,7 +1,8 @@
 //! The answer of a run: sole input of every report, and `verdict.json` as it stands.
 //!
 //! Keys end in their unit (`_s`, `_ratio`, `_mhz`, …). Unknown is `null`, never 0. Times are
-//! seconds since the start of the run.
+//! seconds since the start of the run. Numbers that later releases added read as unknown from
+//! an older file, so that a baseline outlives the release that wrote it.
 
 use std::collections::BTreeMap;
 
@@ -83,6 +84,7 @@ pub struct Tool {
 
 /// The server under test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Target {
     /// Base URL without credentials.
     pub url: String,
@@ -106,6 +108,7 @@ pub struct Target {
 
 /// What was asked of the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct WorkloadSummary {
     /// The workload's kind as the scenario names it.
     pub kind: String,
@@ -117,6 +120,7 @@ pub struct WorkloadSummary {
 
 /// The targets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Slo {
     /// Target of the 99th percentile of the time to first token, s.
     pub ttft_p99_s: f64,
@@ -280,6 +284,7 @@ pub enum StepOutcome {
 
 /// Requests of a step, by how they ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Requests {
     /// Sent in the measured window.
     pub sent: u64,
@@ -295,6 +300,7 @@ pub struct Requests {
 
 /// Failures by class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Failed {
     /// All of them.
     pub total: u64,
@@ -304,6 +310,7 @@ pub struct Failed {
 
 /// What was asked of the load generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Offered {
     /// Streams at once, in a closed loop.
     pub concurrency: Option<u32>,
@@ -313,6 +320,7 @@ pub struct Offered {
 
 /// What the load generator did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Achieved {
     /// Requests in flight, time average over the window.
     pub mean_in_flight: Option<f64>,
@@ -324,6 +332,7 @@ pub struct Achieved {
 
 /// Quantiles of one quantity, with what they rest on. Linear interpolation between ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Quantiles {
     /// Samples.
     pub n: u64,
@@ -343,6 +352,7 @@ pub struct Quantiles {
 
 /// Middle and ends of a signal over a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Spread {
     /// Smallest.
     pub min: Option<f64>,
@@ -355,6 +365,7 @@ pub struct Spread {
 /// What the client saw. Times to first token, per output token and end to end belong to
 /// the window in which their request was sent; gaps and tokens to the one in which they arrived.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct ClientStats {
     /// Time to first token, s.
     pub ttft_s: Quantiles,
@@ -380,6 +391,7 @@ pub struct ClientStats {
 
 /// What the server's page said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct ServerStats {
     /// Good scrapes in the window.
     pub scrapes: u64,
@@ -415,6 +427,7 @@ pub struct ServerStats {
 
 /// One GPU over a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct GpuStats {
     /// Index as the source gives it.
     pub device: String,
@@ -479,6 +492,7 @@ pub struct ThrottleReason {
 
 /// How the client itself fared. `null` throughout under simulated time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct ClientHealth {
     /// 99th percentile of the runtime's lateness, s.
     pub lag_p99_s: Option<f64>,

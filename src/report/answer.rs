@@ -48,10 +48,8 @@ pub fn sentence(v: &Verdict) -> String {
         (RunOutcome::Alert, Some(a)) => {
             let (name, at) = (plain(&a.alert), level(v, a.concurrency));
             match v.highest_clean_concurrency {
-                Some(clean) => {
-                    format!("{name} is the first alert to fire: at {at}, and at {} nothing does.", level(v, clean))
-                }
-                None => format!("{name} is the first alert to fire: at {at}, and no lower level was seen to be clean."),
+                Some(clean) => format!("{name} fires first, at {at}; at {} every rule stays quiet.", number(clean)),
+                None => format!("{name} fires first, at {at}; no lower level is known to be clean."),
             }
         }
         (RunOutcome::Clean, _) => format!("No alert fires{}: the limit is higher.", up_to(v)),

@@ -106,9 +106,14 @@ fn extremes(elements: Vec<Element>, key: Key<'_>, k: usize, top: bool) -> Vec<El
 
 /// How many elements of each group have each value.
 fn count_values(elements: Vec<Element>, grouping: &Grouping, label: &str) -> Result<Vec<Element>, EvalError> {
-    let valid = label.chars().enumerate().all(|(i, c)| c == '_' || c.is_ascii_alphabetic() || i > 0 && c.is_ascii_digit());
+    let valid =
+        label.chars().enumerate().all(|(i, c)| c == '_' || c.is_ascii_alphabetic() || i > 0 && c.is_ascii_digit());
     if label.is_empty() || !valid {
-        return Err(EvalError::Parameter { place: "count_values", value: label.into(), expected: "the name of a label" });
+        return Err(EvalError::Parameter {
+            place: "count_values",
+            value: label.into(),
+            expected: "the name of a label",
+        });
     }
     let labelled: Vec<Element> = elements
         .into_iter()

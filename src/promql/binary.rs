@@ -51,7 +51,8 @@ pub(super) fn evaluate(eval: &Eval<'_>, b: &Binary, names: Names) -> Result<Vec<
         }
         _ => {
             // Sides that are matched by their names must keep them until then.
-            let side = |e: &Expr| eval.vector(e, if by_name || b.op.is_set() || !drops { Names::Keep } else { Names::Drop });
+            let side =
+                |e: &Expr| eval.vector(e, if by_name || b.op.is_set() || !drops { Names::Keep } else { Names::Drop });
             let (lhs, rhs) = (side(&b.lhs)?, side(&b.rhs)?);
             let joined = if b.op.is_set() { set(b, lhs, rhs)? } else { join(b, lhs, rhs, drops)? };
             dropped(joined, names, b.op.symbol())

@@ -82,7 +82,9 @@ impl Eval<'_> {
                 Ok(if found { Vec::new() } else { vec![absent(&args[0])] })
             }
             Func::Timestamp => self.timestamps(&args[0]),
-            Func::LabelReplace => dropped(relabel::replace(self.vector(&args[0], Names::Keep)?, args)?, names, "label_replace"),
+            Func::LabelReplace => {
+                dropped(relabel::replace(self.vector(&args[0], Names::Keep)?, args)?, names, "label_replace")
+            }
             Func::LabelJoin => dropped(relabel::join(self.vector(&args[0], Names::Keep)?, args)?, names, "label_join"),
             Func::Sort | Func::SortDesc => Ok(pointwise::sorted(self.vector(&args[0], names)?, func == Func::SortDesc)),
             _ if calendar::is_about_dates(func) => match args.first() {

@@ -112,10 +112,25 @@ pub(super) fn refusal(name: &str) -> Option<&'static str> {
     Some(match name {
         "histogram_avg" | "histogram_count" | "histogram_fraction" | "histogram_stddev" | "histogram_stdvar"
         | "histogram_sum" => "native histograms are not scraped",
-        "double_exponential_smoothing" | "holt_winters" | "first_over_time" | "histogram_quantiles" | "info"
-        | "integral" | "mad_over_time" | "max_of" | "min_of" | "sort_by_label" | "sort_by_label_desc"
-        | "ts_of_first_over_time" | "ts_of_last_over_time" | "ts_of_max_over_time" | "ts_of_min_over_time"
-        | "limitk" | "limit_ratio" | "step" | "range" => "a stock Prometheus does not load it, or not under that name",
+        "double_exponential_smoothing"
+        | "holt_winters"
+        | "first_over_time"
+        | "histogram_quantiles"
+        | "info"
+        | "integral"
+        | "mad_over_time"
+        | "max_of"
+        | "min_of"
+        | "sort_by_label"
+        | "sort_by_label_desc"
+        | "ts_of_first_over_time"
+        | "ts_of_last_over_time"
+        | "ts_of_max_over_time"
+        | "ts_of_min_over_time"
+        | "limitk"
+        | "limit_ratio"
+        | "step"
+        | "range" => "a stock Prometheus does not load it, or not under that name",
         _ => return None,
     })
 }

@@ -21,7 +21,10 @@ pub(super) fn quantiles(q: f64, buckets: Vec<Element>, reading: Reading) -> Vec<
     }
     let histograms = histograms.items.into_iter();
     histograms
-        .map(|(labels, mut b)| Element { labels: Key::Without(&bound).labels(&labels), value: quantile(q, &mut b, reading) })
+        .map(|(labels, mut b)| Element {
+            labels: Key::Without(&bound).labels(&labels),
+            value: quantile(q, &mut b, reading),
+        })
         .collect()
 }
 

@@ -28,14 +28,12 @@ pub(super) fn evaluate(eval: &Eval<'_>, func: Func, args: &[Expr], names: Names)
     let mut out = Vec::new();
     eval.windows(range, names, |labels, points, bounds| {
         let value = match func {
-            Func::Rate => extrapolated(points, bounds, reading, true).map(|i| i / (bounds.range_ms as f64 / 1e3)),
-            Func::Increase => extrapolated(points, bounds, reading, true),
-            Func::Delta => extrapolated(points, bounds, reading, false),
+            Func::Rate => extrapolated(points, bounds, reading, true, bounds.range_ms as f64 / 1e3),
+            Func::Increase => extrapolated(points, bounds, reading, true, 1.0),
+            Func::Delta => extrapolated(points, bounds, reading, false, 1.0),
             Func::Irate => instantaneous(points, true),
             Func::Idelta => instantaneous(points, false),
-            Func::PredictLinear => {
-                regression(points, eval.now_ms).map(|(slope, at_now)| slope * number + at_now)
-            }
+            Func::PredictLinear => regression(points, eval.now_ms).map(|(slope, at_now)| slope * number + at_now),
             Func::Deriv => regression(points, points[0].0).map(|(slope, _)| slope),
             Func::QuantileOverTime => Some(quantile(number, &mut points.iter().map(|p| p.1).collect::<Vec<_>>())),
             _ => Some(simple(func, points)),
@@ -59,8 +57,9 @@ fn named_once(range: &Expr) -> bool {
 }
 
 /// The growth over the whole window: what was seen, stretched to the window's edges as far as
-/// the samples' spacing lets one believe (`extrapolatedRate` of Prometheus). `None` below two samples.
-fn extrapolated(points: Points<'_>, bounds: Bounds, reading: Reading, counter: bool) -> Option<f64> {
+/// the samples' spacing lets one believe (`extrapolatedRate` of Prometheus), divided by `per`.
+/// `None` below two samples.
+fn extrapolated(points: Points<'_>, bounds: Bounds, reading: Reading, counter: bool, per: f64) -> Option<f64> {
     let [(t0, v0), .., (tn, vn)] = *points else { return None };
     let mut growth = vn - v0;
     if counter {
@@ -83,7 +82,8 @@ fn extrapolated(points: Points<'_>, bounds: Bounds, reading: Reading, counter: b
         Reading::V3 => clamp(half(head)),
     };
     tail = half(tail);
-    Some(growth * ((span + head + tail) / span))
+    // In this order, since 2.x shows its last digits in the quantiles of equal buckets.
+    Some(growth * ((span + head + tail) / span / per))
 }
 
 /// Rate or difference of the last two samples.
@@ -151,7 +151,9 @@ pub(super) fn quantile(q: f64, values: &mut [f64]) -> f64 {
     if !(0.0..=1.0).contains(&q) {
         return if q < 0.0 { f64::NEG_INFINITY } else { f64::INFINITY };
     }
-    values.sort_by(|a, b| a.is_nan().cmp(&b.is_nan()).reverse().then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal)));
+    values.sort_by(|a, b| {
+        a.is_nan().cmp(&b.is_nan()).reverse().then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
+    });
     let n = values.len() as f64;
     let rank = q * (n - 1.0);
     let low = rank.floor().max(0.0);

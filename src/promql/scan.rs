@@ -5,9 +5,35 @@ use super::parse::ParseError;
 
 /// Words that may stand before a parenthesis without being a function.
 const OTHER_WORDS: &[&str] = &[
-    "sum", "avg", "count", "min", "max", "group", "stddev", "stdvar", "topk", "bottomk", "count_values", "quantile",
-    "by", "without", "on", "ignoring", "group_left", "group_right", "and", "or", "unless", "bool", "offset", "atan2",
-    "start", "end", "fill", "fill_left", "fill_right",
+    "sum",
+    "avg",
+    "count",
+    "min",
+    "max",
+    "group",
+    "stddev",
+    "stdvar",
+    "topk",
+    "bottomk",
+    "count_values",
+    "quantile",
+    "by",
+    "without",
+    "on",
+    "ignoring",
+    "group_left",
+    "group_right",
+    "and",
+    "or",
+    "unless",
+    "bool",
+    "offset",
+    "atan2",
+    "start",
+    "end",
+    "fill",
+    "fill_left",
+    "fill_right",
 ];
 
 /// A piece of an expression's text.
@@ -37,7 +63,8 @@ fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
             }
             // Inside of square brackets a colon parts the range of a subquery from its step.
             c if c.is_ascii_alphabetic() || c == '_' || (c == ':' && brackets == 0) => {
-                let len = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':')).unwrap_or(rest.len());
+                let len =
+                    rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':')).unwrap_or(rest.len());
                 out.push((at, Token::Word(&rest[..len])));
                 len
             }
@@ -100,8 +127,9 @@ pub(super) fn check(text: &str) -> Result<(), ParseError> {
 
 fn nearest(name: &str) -> Option<&'static str> {
     let all = Func::ALL.iter().map(|f| f.name()).chain(OTHER_WORDS.iter().copied());
-    let close = all.map(|n| (strsim::damerau_levenshtein(name, n), n)).filter(|(d, n)| *d <= 2.max(n.len() / 4));
-    close.min().map(|(_, n)| n)
+    // Of names equally near, one that was only not finished.
+    let near = all.map(|n| (strsim::damerau_levenshtein(name, n), !n.starts_with(name), n));
+    near.filter(|(d, _, n)| *d <= 2.max(n.len() / 4)).min().map(|(_, _, n)| n)
 }
 
 /// The place of a word outside of strings.

@@ -47,10 +47,22 @@ pub const SERIES: &[OwnSeries] = &[
     own("plimsoll_in_flight", "gauge", "requests sent and not ended"),
     own("plimsoll_client_waiting_first_token", "gauge", "requests due and still without a first token"),
     own("plimsoll_client_late_first_token", "gauge", "those of them that wait for longer than the target"),
-    own("plimsoll_client_longest_wait_seconds", "gauge", "longest wait so far for a first token that is still to come, s"),
-    own("plimsoll_client_longest_silence_seconds", "gauge", "longest time since a request in flight was sent or got output, s"),
+    own(
+        "plimsoll_client_longest_wait_seconds",
+        "gauge",
+        "longest wait so far for a first token that is still to come, s",
+    ),
+    own(
+        "plimsoll_client_longest_silence_seconds",
+        "gauge",
+        "longest time since a request in flight was sent or got output, s",
+    ),
     own("plimsoll_output_tokens_total", "counter", "output tokens received"),
-    own("plimsoll_prompt_tokens_total", "counter", "prompt tokens of the requests that ended, as the server counted them"),
+    own(
+        "plimsoll_prompt_tokens_total",
+        "counter",
+        "prompt tokens of the requests that ended, as the server counted them",
+    ),
     own("plimsoll_concurrency", "gauge", "streams of the current step, closed loop"),
     own("plimsoll_request_rate", "gauge", "requests per second of the current step, open loop"),
     own("plimsoll_step", "gauge", "number of the current step, from 0"),
@@ -74,14 +86,13 @@ impl Default for ClientTargets {
 
 /// Bounds of the first-token histogram, s: those that servers use.
 const TTFT_BOUNDS_S: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
-    640.0, 2560.0,
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
 ];
 
 /// Bounds of the gap histogram, s.
-const GAP_BOUNDS_S: &[f64] = &[
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-];
+const GAP_BOUNDS_S: &[f64] =
+    &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
 
 /// Adds the series of our own at `instants`, which are in order.
 pub(super) fn add(
@@ -210,13 +221,7 @@ impl Histogram {
         // The nudge undoes what a bound such as 0.07 loses in binary.
         let bounds_us: Vec<u64> = bounds_s.iter().map(|b| (b * 1e6 + 1e-3).floor() as u64).collect();
         let zeros = Changes(vec![0; slots]);
-        Histogram {
-            finite: vec![0; slots * bounds_s.len()],
-            bounds_s,
-            bounds_us,
-            total: zeros.clone(),
-            sum_us: zeros,
-        }
+        Histogram { finite: vec![0; slots * bounds_s.len()], bounds_s, bounds_us, total: zeros.clone(), sum_us: zeros }
     }
 
     /// Puts an observation into its finite bucket; the caller counts it in `total`.

@@ -1,1 +1,122 @@
-//! Which pair of metrics explains the first alert.
+//! Which pair of metrics explains an alert.
+//!
+//! ```text
+//! explain(&judge, &span, &alert)              -> Explanation       why the alert of this step fired
+//! predict(&judge, &span, measured)            -> Option<Prediction> what the sizes say should fit
+//! ```
+//!
+//! What a cause looks like, what to say of it and what to do stands in the rule files: a pair
+//! rule with its annotations. Here is only how pairs are weighed ([`rank`]), the numbers that their
+//! sentences are filled in with ([`numbers`]), and what is said where none holds ([`moved`]).
+
+mod fill;
+mod moved;
+pub mod numbers;
+mod predict;
+pub mod rank;
+
+use crate::model::sample::Labels;
+use crate::model::step::StepSpan;
+use crate::model::units::human_seconds;
+use crate::model::verdict::{AlertVerdict, Confidence, Evidence, Explanation, RuledOut};
+use crate::rules::{Judge, Lens};
+
+use numbers::Numbers;
+use rank::{Candidate, Ranking};
+
+pub use predict::predict;
+
+/// A pair that held less than this share of the time explains nothing.
+pub const LEAST_SHARE: f64 = 0.5;
+
+/// Why `alert`, which fired in `span`, did so.
+pub fn explain(judge: &Judge<'_>, span: &StepSpan, alert: &AlertVerdict) -> Explanation {
+    let lens = judge.lens(span.measured);
+    let window = window(span, alert, &lens);
+    let labels = Labels::new(alert.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    let numbers = Numbers::read(judge, &lens, span, window, &labels);
+    let ranking = rank::rank(judge, &lens, span, &alert.alert, window, &labels);
+    match &ranking.winner {
+        Some(winner) => explained(&numbers, &ranking, winner, alert),
+        None => unexplained(judge, span, &numbers, &ranking),
+    }
+}
+
+/// From the alert's beginning in this step to its firing; the whole step where that holds too few
+/// scrapes to say anything.
+fn window(span: &StepSpan, alert: &AlertVerdict, lens: &Lens<'_>) -> (f64, f64) {
+    const FEW: usize = 10;
+    let (start, end) = (span.measured.start.as_secs_f64(), span.measured.end.as_secs_f64());
+    let began = alert.onset_s.into_iter().chain(alert.pending_at_s).fold(f64::INFINITY, f64::min);
+    let from = if began.is_finite() { began.clamp(start, end) } else { start };
+    let to = alert.fired_at_s.unwrap_or(end).clamp(from, end);
+    if lens.times(from, to).len() < FEW { (start, end) } else { (from, to) }
+}
+
+fn explained(numbers: &Numbers, ranking: &Ranking<'_>, winner: &Candidate<'_>, alert: &AlertVerdict) -> Explanation {
+    let note = |key: &str| winner.pair.annotations.get(key);
+    let summary = note("plimsoll_says")
+        .and_then(|text| fill::fill(text, numbers))
+        .or_else(|| note("summary").cloned())
+        .unwrap_or_else(|| winner.pair.name.clone());
+    let advice = note("plimsoll_advice").map_or("", String::as_str);
+    Explanation {
+        pair: winner.pair.name.clone(),
+        resource: note("plimsoll_resource").cloned(),
+        summary,
+        confidence: ranking.confidence(),
+        evidence: evidence(numbers, winner, alert),
+        runner_up: ranking.runner_up.as_ref().map(|c| ruled_out(numbers, c, &winner.pair.name)),
+        ruled_out: ranking.others.iter().map(|c| ruled_out(numbers, c, &winner.pair.name)).collect(),
+        advice: advice.lines().filter_map(|line| fill::fill(line.trim(), numbers)).filter(|l| !l.is_empty()).collect(),
+    }
+}
+
+fn evidence(numbers: &Numbers, winner: &Candidate<'_>, alert: &AlertVerdict) -> Vec<Evidence> {
+    let held = &winner.held;
+    let mut says = format!("{} held in {} of {} samples", winner.pair.name, held.held, held.of);
+    if let (Some(since), Some(fired)) = (held.since_s, alert.fired_at_s) {
+        let before = fired - since;
+        if before > 0.0 {
+            says += &format!(", from {} before the alert fired", human_seconds(before));
+        }
+    }
+    let first = Evidence { says, expr: Some(winner.pair.expr.to_string()), median: None, max: None };
+    std::iter::once(first).chain(numbers.evidence()).collect()
+}
+
+fn ruled_out(numbers: &Numbers, loser: &Candidate<'_>, winner: &str) -> RuledOut {
+    let notes = &loser.pair.annotations;
+    let said = notes
+        .get(&format!("plimsoll_why_not_{winner}"))
+        .or_else(|| notes.get("plimsoll_why_not"))
+        .and_then(|text| fill::fill(text, numbers));
+    let share = format!("it held in {} of {} samples", loser.held.held, loser.held.of);
+    let why_not = match said {
+        Some(said) if loser.held.held == 0 => said,
+        Some(said) => format!("{said}; {share}"),
+        None => share,
+    };
+    RuledOut { pair: loser.pair.name.clone(), why_not }
+}
+
+fn unexplained(judge: &Judge<'_>, span: &StepSpan, numbers: &Numbers, ranking: &Ranking<'_>) -> Explanation {
+    let moved = moved::moved_most(judge, span);
+    let names: Vec<&str> = moved.iter().map(|e| e.says.as_str()).collect();
+    let summary = if names.is_empty() {
+        "no pair of metrics held for long enough, and no signal moved".to_owned()
+    } else {
+        format!("no pair of metrics held for long enough; what moved most: {}", names.join("; "))
+    };
+    Explanation {
+        pair: "Unexplained".into(),
+        resource: None,
+        summary,
+        confidence: Confidence::Low,
+        evidence: moved,
+        runner_up: ranking.runner_up.as_ref().map(|c| ruled_out(numbers, c, "Unexplained")),
+        ruled_out: ranking.others.iter().map(|c| ruled_out(numbers, c, "Unexplained")).collect(),
+        advice: Vec::new(),
+    }
+}
+

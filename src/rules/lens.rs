@@ -1,0 +1,165 @@
+//! Evaluation at the recorded resolution: for onsets, for pairs, and for the numbers of a step.
+
+use crate::model::sample::{Labels, SourceKind};
+use crate::model::time::Span;
+use crate::promql::Expr;
+use crate::promql::{Element, parse};
+use crate::series::{Store, View};
+
+use super::file::Alert;
+use super::judge::{Judge, alert_labels};
+use super::overlay::{self, Recorder};
+
+/// A stretch of the recording with the recording rules evaluated at every scrape in it.
+pub struct Lens<'a> {
+    judge: &'a Judge<'a>,
+    view: View<'a>,
+    overlay: Store,
+    /// Instants of the recorded scrapes, Unix ms, in order.
+    instants: Vec<i64>,
+}
+
+/// How much of a stretch a condition held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// Instants at which it held.
+    pub held: usize,
+    /// Instants looked at.
+    pub of: usize,
+    /// When it first held, seconds since the start of the run; `None` if it never did.
+    pub since_s: Option<f64>,
+}
+
+impl Held {
+    /// Held over looked at; 0 if nothing was looked at.
+    pub fn share(&self) -> f64 {
+        if self.of == 0 { 0.0 } else { self.held as f64 / self.of as f64 }
+    }
+}
+
+impl<'a> Judge<'a> {
+    /// Looks at `span` alone: what came before is invisible. Every neutral name can be read.
+    pub fn lens(&'a self, span: Span) -> Lens<'a> {
+        let (from, to) = (self.recording.unix_ms(span.start), self.recording.unix_ms(span.end));
+        self.lens_over(from, to, View::since(self.store, from), None)
+    }
+
+    /// Looks at the whole run up to `until_ms`, with the recording rules that `exprs` need.
+    pub(crate) fn run_lens(&'a self, until_ms: i64, exprs: &[&'a Expr]) -> Lens<'a> {
+        let from = self.recording.header.epoch_unix_ms;
+        self.lens_over(from, until_ms, View::whole(self.store), Some(exprs))
+    }
+
+    /// How much of `window` (seconds) a condition held, with everything that came before it in sight.
+    pub fn held_over_run(&'a self, expr: &'a Expr, window: (f64, f64), wanted: &Labels) -> Held {
+        let lens = self.run_lens(self.unix_ms(window.1), &[expr]);
+        lens.held(expr, window.0, window.1, wanted)
+    }
+
+    fn lens_over(&'a self, from_ms: i64, to_ms: i64, view: View<'a>, exprs: Option<&[&'a Expr]>) -> Lens<'a> {
+        let instants = self.instants(from_ms, to_ms);
+        let needed = match exprs {
+            Some(exprs) => self.rules.records_behind(exprs.iter().copied()),
+            None => self.rules.records().map(|r| r.name.as_str()).collect(),
+        };
+        let mut overlay = self.facts.clone();
+        let mut recorder = Recorder::new(self.rules, &needed);
+        if !recorder.is_empty() {
+            for &at in &instants {
+                recorder.record(&self.engine, &view, &mut overlay, at);
+            }
+        }
+        Lens { judge: self, view, overlay, instants }
+    }
+
+    /// When the server was scraped in a stretch; without a server, every second (scaled).
+    fn instants(&self, from_ms: i64, to_ms: i64) -> Vec<i64> {
+        let of = |kind: SourceKind| -> Vec<i64> {
+            let scrapes = self.recording.scrapes.iter().filter(|s| s.source == kind);
+            let mut times: Vec<i64> = scrapes.map(|s| self.recording.unix_ms(s.sent)).collect();
+            times.retain(|t| *t >= from_ms && *t <= to_ms);
+            times.sort_unstable();
+            times.dedup();
+            times
+        };
+        let times = of(SourceKind::Server);
+        if times.is_empty() {
+            let step = usize::try_from(self.timing.poll_ms()).unwrap_or(1_000);
+            return (from_ms..=to_ms).step_by(step.max(1)).collect();
+        }
+        times
+    }
+
+    /// The beginning of the continuous stretch of the condition that leads to the firing, at the
+    /// recorded resolution, Unix ms. Read from the whole run, so it can lie before the step.
+    pub(crate) fn onset(&'a self, alert: &'a Alert, labels: &Labels, pending_ms: i64, fired_ms: i64) -> Option<i64> {
+        let lens = self.run_lens(fired_ms, &[&alert.expr]);
+        let holds = |at: i64| {
+            lens.elements(&alert.expr, at).iter().any(|e| alert_labels(alert, &e.labels, e.value) == *labels)
+        };
+        let upto = lens.instants.partition_point(|t| *t <= pending_ms);
+        let (before, after) = lens.instants.split_at(upto);
+        if before.last().is_some_and(|&t| holds(t)) {
+            return before.iter().rev().copied().take_while(|&t| holds(t)).last();
+        }
+        // A window that still holds the steps before can dilute what the step itself shows.
+        after.iter().copied().find(|&t| holds(t)).or(Some(pending_ms))
+    }
+}
+
+impl Lens<'_> {
+    /// The elements of an expression at an instant; none if it cannot be evaluated.
+    pub fn elements(&self, expr: &Expr, at_ms: i64) -> Vec<Element> {
+        let view = self.view.clone().with_overlay(&self.overlay);
+        overlay::elements(self.judge.engine.instant(expr, &view, at_ms).ok())
+    }
+
+    /// At how many of the instants in `[from_s, to_s]` a condition held, for elements that
+    /// `wanted` does not contradict.
+    pub fn held(&self, expr: &Expr, from_s: f64, to_s: f64, wanted: &Labels) -> Held {
+        let mut held = Held { held: 0, of: 0, since_s: None };
+        for at in self.between(from_s, to_s) {
+            held.of += 1;
+            if self.elements(expr, at).iter().any(|e| agrees(&e.labels, wanted)) {
+                held.held += 1;
+                held.since_s.get_or_insert(self.judge.seconds(at));
+            }
+        }
+        held
+    }
+
+    /// Values of an expression in `[from_s, to_s]` in order of time, as (seconds, value): the
+    /// largest element at each instant among those that `wanted` does not contradict. Instants
+    /// without an element, and NaN, are left out.
+    pub fn values(&self, expr: &str, from_s: f64, to_s: f64, wanted: &Labels) -> Vec<(f64, f64)> {
+        let Ok(expr) = parse(expr) else { return Vec::new() };
+        let mut out = Vec::new();
+        for at in self.between(from_s, to_s) {
+            let elements = self.elements(&expr, at);
+            let fitting = elements.iter().filter(|e| agrees(&e.labels, wanted) && !e.value.is_nan());
+            if let Some(v) = fitting.map(|e| e.value).reduce(f64::max) {
+                out.push((self.judge.seconds(at), v));
+            }
+        }
+        out
+    }
+
+    /// The instants in `[from_s, to_s]`, seconds since the start of the run.
+    pub fn times(&self, from_s: f64, to_s: f64) -> Vec<f64> {
+        self.between(from_s, to_s).map(|t| self.judge.seconds(t)).collect()
+    }
+
+    fn between(&self, from_s: f64, to_s: f64) -> impl Iterator<Item = i64> + '_ {
+        let (from, to) = (self.judge.unix_ms(from_s), self.judge.unix_ms(to_s));
+        self.instants.iter().copied().filter(move |t| *t >= from && *t <= to)
+    }
+}
+
+/// Whether two label sets give no label different values.
+fn agrees(labels: &Labels, wanted: &Labels) -> bool {
+    const OF_THE_SERVER: [&str; 3] = ["engine", "instance", "model_name"];
+    OF_THE_SERVER.iter().all(|n| match (labels.get(n), wanted.get(n)) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    })
+}

@@ -1,0 +1,140 @@
+//! How many observations a quantile rests on, and what can be said with fewer than 100.
+
+use std::collections::BTreeMap;
+
+use crate::model::sample::Labels;
+use crate::promql::Expr;
+use crate::promql::Func;
+use crate::series::View;
+
+use super::file::RuleSet;
+use super::selectors::{Read, matches};
+
+/// Observations that a quantile rule waits for.
+pub const ENOUGH: f64 = 100.0;
+
+/// The histograms that an alert's quantiles are read from; empty if it reads no quantile.
+pub(crate) fn histograms<'a>(set: &'a RuleSet, expr: &'a Expr) -> Vec<Read<'a>> {
+    let mut inner: Vec<&Expr> = Vec::new();
+    quantile_arguments(expr, &mut inner);
+    // A quantile may hide in a recording rule that the alert reads.
+    let behind = set.records_behind([expr]);
+    for record in set.records().filter(|r| behind.contains(r.name.as_str())) {
+        quantile_arguments(&record.expr, &mut inner);
+    }
+    inner.into_iter().flat_map(|e| set.leaves(e)).filter(|r| r.range_ms.is_some()).collect()
+}
+
+fn quantile_arguments<'a>(expr: &'a Expr, out: &mut Vec<&'a Expr>) {
+    expr.walk(&mut |e| {
+        if let Expr::Call(Func::HistogramQuantile, args) = e {
+            out.extend(args.get(1));
+        }
+    });
+}
+
+/// Observations that entered the window of any of `histograms` up to `at_ms`: the largest over
+/// them, since a renamed metric is read under both names. `None` if no such series was seen twice.
+pub(crate) fn count(histograms: &[Read<'_>], view: &View<'_>, at_ms: i64) -> Option<f64> {
+    let mut most = None;
+    for read in histograms {
+        let from = at_ms - read.range_ms.unwrap_or(0) + 1;
+        let mut total = None;
+        for mut layer in view.stores() {
+            // The last bucket of each histogram counts all of its observations.
+            let mut last: BTreeMap<Labels, (f64, f64)> = BTreeMap::new();
+            let ids = read.selector.metric().map(|n| layer.store.named(n)).unwrap_or_default();
+            for &id in ids {
+                let series = layer.store.series(id);
+                if !matches(read.selector, &series.labels) {
+                    continue;
+                }
+                let Some(bound) = series.labels.get("le").and_then(parse_bound) else { continue };
+                let mut samples = Vec::new();
+                layer.range(series, from, at_ms, &mut samples);
+                if samples.len() < 2 {
+                    continue;
+                }
+                let of = series.labels.without(|n| n == "le");
+                let grown = increase(&samples);
+                let entry = last.entry(of).or_insert((bound, grown));
+                if bound >= entry.0 {
+                    *entry = (bound, grown);
+                }
+            }
+            if !last.is_empty() {
+                *total.get_or_insert(0.0) += last.values().map(|(_, n)| n).sum::<f64>();
+            }
+        }
+        most = match (most, total) {
+            (Some(a), Some(b)) => Some(f64::max(a, b)),
+            (a, b) => a.or(b),
+        };
+    }
+    most
+}
+
+fn parse_bound(text: &str) -> Option<f64> {
+    if text == "+Inf" { Some(f64::INFINITY) } else { text.parse().ok() }
+}
+
+/// Growth of a counter, resets included; not extrapolated.
+fn increase(samples: &[(i64, f64)]) -> f64 {
+    samples.windows(2).map(|w| if w[1].1 < w[0].1 { w[1].1 } else { w[1].1 - w[0].1 }).sum()
+}
+
+/// The rule as it would read if `n` observations were filled up to 100 with the best there can be.
+///
+/// A quantile q of 100 of which 100 − n are below everything is the quantile
+/// 1 − (1 − q)·100/n of the n. If the rule fires even so, it fires whatever else comes, and
+/// need not wait. `None` if n is too small for that.
+pub(crate) fn filled_up(expr: &Expr, n: f64) -> Option<Expr> {
+    let mut expr = expr.clone();
+    let mut possible = true;
+    expr.walk_mut(&mut |e| {
+        if let Expr::Call(Func::HistogramQuantile, args) = e
+            && let Some(Expr::Number(q)) = args.first_mut()
+        {
+            *q = 1.0 - (1.0 - *q) * ENOUGH / n;
+            possible &= *q > 0.0;
+        }
+    });
+    possible.then_some(expr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::sample::NAME;
+    use crate::promql::parse;
+    use crate::series::Store;
+
+    #[test]
+    fn observations_are_counted_once_and_over_resets() {
+        let set = RuleSet { groups: Vec::new(), facts: Vec::new(), time_scale: 1.0 };
+        let mut store = Store::new();
+        for (engine, values) in [("0", [5.0, 25.0, 4.0]), ("1", [0.0, 10.0, 10.0])] {
+            for (le, factor) in [("1.0", 0.5), ("+Inf", 1.0)] {
+                let l = Labels::new([(NAME, "t_bucket"), ("engine", engine), ("le", le)]);
+                for (i, v) in values.iter().enumerate() {
+                    store.push(&l, i as i64 * 1_000, v * factor);
+                }
+            }
+        }
+        let expr = parse("histogram_quantile(0.99, sum by (le) (rate(t_bucket[5m]) or rate(old_bucket[5m]))) > 1").unwrap();
+        let reads = histograms(&set, &expr);
+        assert_eq!(reads.len(), 2);
+        assert_eq!(count(&reads, &View::whole(&store), 2_000), Some(20.0 + 4.0 + 10.0));
+        assert_eq!(count(&reads, &View::whole(&store), 0), None);
+    }
+
+    #[test]
+    fn a_quantile_of_few_is_filled_up_with_the_best() {
+        let expr = parse("histogram_quantile(0.99, x) > 1").unwrap();
+        let q = |n: f64| filled_up(&expr, n).map(|e| e.to_string());
+        assert_eq!(q(50.0).as_deref(), Some("histogram_quantile(0.98, x) > 1"));
+        assert_eq!(q(1.0), None);
+        // Two of four: half of them must be slow.
+        assert_eq!(q(4.0).as_deref(), Some("histogram_quantile(0.75, x) > 1"));
+    }
+}

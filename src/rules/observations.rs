@@ -11,7 +11,7 @@ use super::file::RuleSet;
 use super::selectors::{Read, matches};
 
 /// Observations that a quantile rule waits for.
-pub const ENOUGH: f64 = 100.0;
+pub(super) const ENOUGH: f64 = 100.0;
 
 /// The histograms that an alert's quantiles are read from; empty if it reads no quantile.
 pub(crate) fn histograms<'a>(set: &'a RuleSet, expr: &'a Expr) -> Vec<Read<'a>> {

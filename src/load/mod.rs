@@ -1,5 +1,20 @@
 //! Applying one step's load, and measuring what came back.
+//!
+//! [`probe`] asks the server what it is and what it takes, and gives a [`Target`]. A [`Loader`] sends a
+//! workload's requests to it, in a closed or an open loop; every request is one [`client::send`], whose
+//! body goes through [`sse`] (bytes to events), [`chunk`] (one event's fields) and [`stream`] (what they mean
+//! for the request's timeline). Stamps are taken when a read returns, before its bytes are looked at.
 
+pub mod arrivals;
+pub mod chunk;
+pub mod client;
+mod live;
+mod loader;
+mod probe;
+pub mod sse;
+pub mod stream;
+mod target;
+mod tokens;
 mod url;
 
 use std::collections::BTreeMap;
@@ -7,6 +22,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use arrivals::{ArrivalPattern, ArrivalSpec};
+pub use live::Live;
+pub use loader::{Drained, LoadOptions, Loader};
+pub use probe::{ProbeError, probe, probe_with};
+pub use target::{Shape, Target};
 pub use url::{BaseUrl, UrlError};
 
 /// The server under load, as a scenario states it.
@@ -66,6 +86,35 @@ impl Default for TargetSpec {
             insecure: false,
             new_connection: false,
             exact_output: true,
+        }
+    }
+}
+
+/// Where the server's metrics are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsPage {
+    /// There is no page, and none is read.
+    Off,
+    /// At this URL.
+    At(String),
+}
+
+impl TargetSpec {
+    /// Where the metrics page of a server at `base` is.
+    ///
+    /// # Errors
+    /// If `metrics_url` is no HTTP(S) URL.
+    pub fn metrics_page(&self, base: &BaseUrl) -> Result<MetricsPage, ProbeError> {
+        match self.metrics_url.as_deref() {
+            None => Ok(MetricsPage::At(base.beside("metrics").to_string())),
+            Some("off") => Ok(MetricsPage::Off),
+            Some(text) => match reqwest::Url::parse(text) {
+                Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(MetricsPage::At(url.to_string())),
+                _ => Err(ProbeError::Setting {
+                    what: format!("metrics_url `{text}` is no URL"),
+                    hint: "give the whole address, such as http://host:8000/metrics, or \"off\"".into(),
+                }),
+            },
         }
     }
 }

@@ -1,1 +1,4 @@
 //! Wires the folders together: one file a command.
+
+pub mod export;
+pub mod query;

@@ -119,4 +119,3 @@ fn unexplained(judge: &Judge<'_>, span: &StepSpan, numbers: &Numbers, ranking: &
         advice: Vec::new(),
     }
 }
-

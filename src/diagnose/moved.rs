@@ -23,7 +23,13 @@ pub(super) fn moved_most(judge: &Judge<'_>, span: &StepSpan) -> Vec<Evidence> {
         ("prefill time", "plimsoll:prefill_mean", before.prefill_mean_s, now.prefill_mean_s, &human_seconds),
         ("time to first token", "plimsoll:ttft_mean", before.ttft_mean_s, now.ttft_mean_s, &human_seconds),
         ("inter-token latency", "plimsoll:itl_seconds_sum", before.itl_mean_s, now.itl_mean_s, &human_seconds),
-        ("prefix hit rate", "plimsoll:prefix_hit_rate", before.prefix_cache_hit_rate, now.prefix_cache_hit_rate, &ratio),
+        (
+            "prefix hit rate",
+            "plimsoll:prefix_hit_rate",
+            before.prefix_cache_hit_rate,
+            now.prefix_cache_hit_rate,
+            &ratio,
+        ),
     ];
     let mut moved: Vec<(f64, Evidence)> = Vec::new();
     for (name, expr, a, b, words) in signals {

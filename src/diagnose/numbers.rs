@@ -109,10 +109,7 @@ impl Numbers {
 
     fn requests(&mut self, judge: &Judge<'_>, span: &StepSpan) {
         let refused = |r: &&crate::model::request::RequestTimeline| {
-            matches!(
-                r.outcome,
-                Outcome::Failed { class: FailureClass::Unavailable | FailureClass::RateLimited, .. }
-            )
+            matches!(r.outcome, Outcome::Failed { class: FailureClass::Unavailable | FailureClass::RateLimited, .. })
         };
         let own = || judge.recording().requests.iter().filter(|r| r.step == span.step);
         self.put("refused", Some(own().filter(refused).count() as f64), Form::Count);

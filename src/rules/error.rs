@@ -62,7 +62,9 @@ pub enum RuleError {
         met: f64,
     },
     /// A window that holds too few scrapes.
-    #[error("rule {rule} reads a window of {window_s} s at a scrape every {every_s} s, expected at least 4 scrapes a window")]
+    #[error(
+        "rule {rule} reads a window of {window_s} s at a scrape every {every_s} s, expected at least 4 scrapes a window"
+    )]
     Window {
         /// The rule.
         rule: String,

@@ -45,10 +45,9 @@ struct Wire {
 /// # Errors
 /// With the parser's words, on one line.
 pub fn parse(file: &str, text: &str) -> Result<Vec<LabelFact>, RuleError> {
-    toml::from_str::<Wire>(text).map(|w| w.fact).map_err(|e| RuleError::Facts {
-        file: file.to_owned(),
-        says: e.message().replace('\n', " "),
-    })
+    toml::from_str::<Wire>(text)
+        .map(|w| w.fact)
+        .map_err(|e| RuleError::Facts { file: file.to_owned(), says: e.message().replace('\n', " ") })
 }
 
 #[cfg(test)]

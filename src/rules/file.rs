@@ -245,12 +245,7 @@ fn load_group(file: &RuleFile, wire: GroupWire, limits: &Limits, scale: f64) -> 
     for rule in wire.rules {
         rules.push(load_rule(file, &wire.name, &shared, rule, limits, scale)?);
     }
-    Ok(Group {
-        file: file.name.clone(),
-        name: wire.name,
-        interval: interval.map(|d| rewrite::scaled(d, scale)),
-        rules,
-    })
+    Ok(Group { file: file.name.clone(), name: wire.name, interval: interval.map(|d| rewrite::scaled(d, scale)), rules })
 }
 
 fn load_rule(
@@ -359,9 +354,9 @@ impl Place<'_> {
             _ => {
                 let named = self.file.text.lines().position(|l| {
                     let l = l.trim().trim_start_matches("- ");
-                    l.strip_prefix("alert:").or_else(|| l.strip_prefix("record:")).is_some_and(|n| {
-                        n.trim().trim_matches(['"', '\'']) == self.rule
-                    })
+                    l.strip_prefix("alert:")
+                        .or_else(|| l.strip_prefix("record:"))
+                        .is_some_and(|n| n.trim().trim_matches(['"', '\'']) == self.rule)
                 })?;
                 hits.into_iter().find(|line| *line > named)
             }
@@ -417,7 +412,9 @@ groups:
     #[test]
     fn a_kubernetes_file_loads() {
         let inner: String = PLAIN.lines().map(|l| format!("  {l}\n")).collect();
-        let text = format!("apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {{name: x}}\nspec:\n{inner}");
+        let text = format!(
+            "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {{name: x}}\nspec:\n{inner}"
+        );
         assert_eq!(load(&text).unwrap().alerts().count(), 1);
     }
 

@@ -151,7 +151,8 @@ impl<'a> Judge<'a> {
         if let Some(fired) = tally.fired_at_ms {
             out.state = AlertState::Firing;
             out.fired_at_s = Some(self.seconds(fired));
-            out.onset_s = self.onset(alert, &tally.labels, tally.pending_at_ms.unwrap_or(fired), fired)
+            out.onset_s = self
+                .onset(alert, &tally.labels, tally.pending_at_ms.unwrap_or(fired), fired)
                 .map(|ms| self.seconds(ms));
             return out;
         }
@@ -164,10 +165,14 @@ impl<'a> Judge<'a> {
         }
         let needs = self.timing.length_of(alert);
         if measured.len() < needs {
-            return because(AlertState::NotEvaluable, format!(
-                "the step was measured for {}, and this rule needs {}",
-                human_seconds(measured.len().as_secs_f64()), human_seconds(needs.as_secs_f64()),
-            ));
+            return because(
+                AlertState::NotEvaluable,
+                format!(
+                    "the step was measured for {}, and this rule needs {}",
+                    human_seconds(measured.len().as_secs_f64()),
+                    human_seconds(needs.as_secs_f64()),
+                ),
+            );
         }
         if !tally.histograms.is_empty() {
             match observations::count(&tally.histograms, seen, end_ms) {
@@ -175,17 +180,19 @@ impl<'a> Judge<'a> {
                     return because(AlertState::NoData, "its histogram held no observation in the step".into());
                 }
                 Some(n) if n < ENOUGH => {
-                    return because(AlertState::NotEvaluable, format!(
-                        "its quantile rests on {n:.0} observations, and {ENOUGH:.0} are needed"
-                    ));
+                    return because(
+                        AlertState::NotEvaluable,
+                        format!("its quantile rests on {n:.0} observations, and {ENOUGH:.0} are needed"),
+                    );
                 }
                 Some(_) => {}
             }
         }
         if let Some(at) = tally.hidden_at_ms {
-            return because(AlertState::NotEvaluable, format!(
-                "failed scrapes around {} could hide a firing alert", human_seconds(self.seconds(at)),
-            ));
+            return because(
+                AlertState::NotEvaluable,
+                format!("failed scrapes around {} could hide a firing alert", human_seconds(self.seconds(at)),),
+            );
         }
         if let Some(says) = &tally.error {
             return because(AlertState::NotEvaluable, format!("it cannot be evaluated: {says}"));
@@ -202,12 +209,13 @@ impl<'a> Judge<'a> {
         // `absent(x)` is about x not being there, and a rule without selectors needs no data.
         leaves.is_empty()
             || reads_absence(&alert.expr)
-            || leaves.iter().any(|read| has_series(read, seen, end_ms) || has_series(read, &View::whole(&self.facts), end_ms))
+            || leaves
+                .iter()
+                .any(|read| has_series(read, seen, end_ms) || has_series(read, &View::whole(&self.facts), end_ms))
     }
 
     fn names(&self, alert: &Alert) -> String {
-        let mut names: Vec<&str> =
-            self.rules.leaves(&alert.expr).iter().filter_map(|r| r.selector.metric()).collect();
+        let mut names: Vec<&str> = self.rules.leaves(&alert.expr).iter().filter_map(|r| r.selector.metric()).collect();
         names.dedup();
         names.join(", ")
     }
@@ -390,7 +398,10 @@ impl<'a> Tally<'a> {
         }
         let expr = filled.as_ref().unwrap_or(&self.alert.expr);
         let value = judge.engine.instant(expr, view, at_ms).map_err(|e| e.to_string())?;
-        Ok(overlay::elements(Some(value)).into_iter().map(|e| (alert_labels(self.alert, &e.labels, e.value), e.value)).collect())
+        Ok(overlay::elements(Some(value))
+            .into_iter()
+            .map(|e| (alert_labels(self.alert, &e.labels, e.value), e.value))
+            .collect())
     }
 
     /// Follows what could have been: an evaluation that is blind because of a failed scrape may

@@ -94,9 +94,8 @@ impl<'a> Judge<'a> {
     /// recorded resolution, Unix ms. Read from the whole run, so it can lie before the step.
     pub(crate) fn onset(&'a self, alert: &'a Alert, labels: &Labels, pending_ms: i64, fired_ms: i64) -> Option<i64> {
         let lens = self.run_lens(fired_ms, &[&alert.expr]);
-        let holds = |at: i64| {
-            lens.elements(&alert.expr, at).iter().any(|e| alert_labels(alert, &e.labels, e.value) == *labels)
-        };
+        let holds =
+            |at: i64| lens.elements(&alert.expr, at).iter().any(|e| alert_labels(alert, &e.labels, e.value) == *labels);
         let upto = lens.instants.partition_point(|t| *t <= pending_ms);
         let (before, after) = lens.instants.split_at(upto);
         if before.last().is_some_and(|&t| holds(t)) {

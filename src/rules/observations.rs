@@ -121,7 +121,8 @@ mod tests {
                 }
             }
         }
-        let expr = parse("histogram_quantile(0.99, sum by (le) (rate(t_bucket[5m]) or rate(old_bucket[5m]))) > 1").unwrap();
+        let expr =
+            parse("histogram_quantile(0.99, sum by (le) (rate(t_bucket[5m]) or rate(old_bucket[5m]))) > 1").unwrap();
         let reads = histograms(&set, &expr);
         assert_eq!(reads.len(), 2);
         assert_eq!(count(&reads, &View::whole(&store), 2_000), Some(20.0 + 4.0 + 10.0));

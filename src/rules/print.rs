@@ -79,7 +79,10 @@ fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
 fn quoted(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-'))
-        && !matches!(text.to_ascii_lowercase().as_str(), "true" | "false" | "yes" | "no" | "on" | "off" | "null" | "y" | "n");
+        && !matches!(
+            text.to_ascii_lowercase().as_str(),
+            "true" | "false" | "yes" | "no" | "on" | "off" | "null" | "y" | "n"
+        );
     if plain {
         return text.to_owned();
     }
@@ -108,7 +111,8 @@ mod tests {
         let limits = Limits { ttft_p99_s: 0.5, ..Limits::default() };
         let set = RuleSet::load(&builtin::files("vllm", true), &limits, 1.0).unwrap();
         let text = yaml(&set, &BTreeMap::new());
-        let again = RuleSet::load(&[RuleFile { name: "printed.yml".into(), text: text.clone() }], &limits, 1.0).unwrap();
+        let again =
+            RuleSet::load(&[RuleFile { name: "printed.yml".into(), text: text.clone() }], &limits, 1.0).unwrap();
         assert_eq!(yaml(&again, &BTreeMap::new()), text);
         assert_eq!(again.find("TimeToFirstTokenP99").unwrap().limit(), Some(0.5));
         assert_eq!(again.pairs().count(), set.pairs().count());

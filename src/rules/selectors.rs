@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::sample::Labels;
-use crate::promql::{BinaryOp, Expr, Selector, Window};
 use crate::promql::Func;
+use crate::promql::{BinaryOp, Expr, Selector, Window};
 
 use super::file::{Record, RuleSet};
 

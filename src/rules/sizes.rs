@@ -37,8 +37,7 @@ impl Sizes {
 
 /// Writes both sizes at every scrape of each step.
 pub(crate) fn push_sizes(recording: &Recording, into: &mut Store) {
-    let times: Vec<_> =
-        recording.scrapes.iter().filter(|s| s.source == SourceKind::Server).map(|s| s.sent).collect();
+    let times: Vec<_> = recording.scrapes.iter().filter(|s| s.source == SourceKind::Server).map(|s| s.sent).collect();
     for step in &recording.steps {
         let sizes = Sizes::of(recording, step.step);
         for (name, values) in [(PROMPT, &sizes.prompt), (OUTPUT, &sizes.output)] {

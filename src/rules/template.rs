@@ -81,11 +81,58 @@ enum Problem {
 
 /// Words that Prometheus knows and that need more than one alert's labels and value.
 const BEYOND: &[&str] = &[
-    "if", "else", "end", "range", "with", "define", "template", "block", "query", "first", "label", "value",
-    "strvalue", "args", "tmpl", "sortByLabel", "match", "reReplaceAll", "externalURL", "pathPrefix", "tableLink",
-    "graphLink", "parseDuration", "humanizeTimestamp", "toTime", "toDuration", "now", "safeHtml", "stripPort",
-    "stripDomain", "and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "index", "slice", "html", "js",
-    "urlquery", "urlQueryEscape", "call", "print", "println", "break", "continue", "nil",
+    "if",
+    "else",
+    "end",
+    "range",
+    "with",
+    "define",
+    "template",
+    "block",
+    "query",
+    "first",
+    "label",
+    "value",
+    "strvalue",
+    "args",
+    "tmpl",
+    "sortByLabel",
+    "match",
+    "reReplaceAll",
+    "externalURL",
+    "pathPrefix",
+    "tableLink",
+    "graphLink",
+    "parseDuration",
+    "humanizeTimestamp",
+    "toTime",
+    "toDuration",
+    "now",
+    "safeHtml",
+    "stripPort",
+    "stripDomain",
+    "and",
+    "or",
+    "not",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "len",
+    "index",
+    "slice",
+    "html",
+    "js",
+    "urlquery",
+    "urlQueryEscape",
+    "call",
+    "print",
+    "println",
+    "break",
+    "continue",
+    "nil",
 ];
 
 fn evaluate(action: &str, labels: &Labels, value: f64) -> Result<Item, Problem> {
@@ -246,11 +293,8 @@ fn exponent(v: f64, digits: usize) -> i32 {
 fn go_exponent(text: &str, trim: bool) -> String {
     let Some((mantissa, exp)) = text.split_once('e') else { return text.to_owned() };
     let exp: i32 = exp.parse().unwrap_or(0);
-    let mantissa = if trim && mantissa.contains('.') {
-        mantissa.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        mantissa
-    };
+    let mantissa =
+        if trim && mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
     format!("{mantissa}e{}{:02}", if exp < 0 { '-' } else { '+' }, exp.abs())
 }
 

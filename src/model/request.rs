@@ -191,6 +191,48 @@ impl RequestTimeline {
         self.chunks.windows(2).map(|w| w[1].at.since(w[0].at))
     }
 
+    /// Whether two chunks came out of one read, so that the gap between them is the transport's and not the server's.
+    pub fn coalesced(&self) -> bool {
+        self.chunks.windows(2).any(|w| w[0].at == w[1].at)
+    }
+
+    /// Whether the whole answer came out of one read: something on the way holds streams back.
+    pub fn buffered(&self) -> bool {
+        self.chunks.len() > 1 && self.first_token() == self.last_token()
+    }
+
+    /// Whether the server stated more or fewer tokens than there were chunks with output.
+    pub fn tokens_differ_from_chunks(&self) -> bool {
+        self.usage.completion_tokens.is_some_and(|n| usize::try_from(n) != Ok(self.chunks.len()))
+    }
+
+    /// Time of every token after those of the first chunk: a gap spread over the growth of the running count, or the gaps
+    /// themselves where tokens equal chunks. `None` where neither holds, where no token came, or where reads were coalesced.
+    pub fn itl(&self) -> Option<Vec<Duration>> {
+        if self.chunks.is_empty() || self.coalesced() {
+            return None;
+        }
+        let running: Option<Vec<u32>> = self.chunks.iter().map(|c| c.running_tokens).collect();
+        match running {
+            Some(running) if self.tokens_differ_from_chunks() || running.first() != Some(&1) => {
+                let mut each = Vec::new();
+                let mut waited = Duration::ZERO;
+                for (gap, counts) in self.gaps().zip(running.windows(2)) {
+                    waited += gap;
+                    // A chunk that added no token lends its time to the next one.
+                    let grown = counts[1].checked_sub(counts[0])?;
+                    if grown > 0 {
+                        each.extend(std::iter::repeat_n(waited / grown, grown as usize));
+                        waited = Duration::ZERO;
+                    }
+                }
+                Some(each)
+            }
+            _ if self.tokens_differ_from_chunks() => None,
+            _ => Some(self.gaps().collect()),
+        }
+    }
+
     /// Time per output token after the first: (last − first)/(n − 1). `None` below two tokens.
     pub fn tpot(&self) -> Option<Duration> {
         let n = self.output_tokens();

@@ -2,7 +2,7 @@
 //!
 //! [`terminal`] answers the person who waits, [`json`] the program that asked; [`markdown`],
 //! [`junit`] and [`annotations`] speak to CI, [`csv`] to spreadsheets, [`vllm_bench`] to scripts
-//! that parse what `vllm bench serve` writes. What they say they share as data: the answer
+//! that parse what `vllm bench serve` writes, [`html`] with its [`plot`]s to whoever plans capacity. What they say they share as data: the answer
 //! ([`answer`]), the caveats ([`caveats`]) and the table of the steps ([`rows`]). Each
 //! escapes what comes from outside in the manner of its format, after [`text::plain`].
 
@@ -16,9 +16,11 @@ pub mod annotations;
 pub mod answer;
 pub mod caveats;
 pub mod csv;
+pub mod html;
 pub mod json;
 pub mod junit;
 pub mod markdown;
+pub mod plot;
 pub mod rows;
 pub mod schema;
 pub mod terminal;
@@ -31,12 +33,12 @@ pub mod vllm_bench;
 /// # Errors
 /// If a file cannot be written.
 pub fn write_all(dir: &Path, verdict: &Verdict, plots: Option<&PlotData>) -> io::Result<Vec<PathBuf>> {
-    let _ = plots;
     Ok(vec![
         file(dir, "verdict.json", &|out| json::write(verdict, out))?,
         file(dir, "report.md", &|out| markdown::write(verdict, out, markdown::SUMMARY_LIMIT_BYTES))?,
         file(dir, "junit.xml", &|out| junit::write(verdict, out))?,
         file(dir, "steps.csv", &|out| csv::write(verdict, out))?,
+        file(dir, "report.html", &|out| html::write(verdict, plots, out))?,
     ])
 }
 

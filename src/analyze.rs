@@ -1,1 +1,375 @@
-//! The right half on one screen: recording and rules become a verdict.
+//! The right half on one screen: a recording, its scenario and its rules become a verdict.
+//!
+//! A pure function: no clock, no network, no randomness. The live run asks it for one step at a
+//! time, `judge` for all of them, and both get the same answer.
+
+use std::collections::BTreeMap;
+
+use crate::diagnose;
+use crate::gpu;
+use crate::ladder::{Past, highest_clean_below, lowest_firing};
+use crate::model::recording::{Recording, StopReason};
+use crate::model::sample::SourceKind;
+use crate::model::step::{Phase, StepSpan};
+use crate::model::time::ClockKind;
+use crate::model::verdict::{
+    AlertState, AlertVerdict, Caveat, Check, CheckState, Explanation, FirstAlert, Gate, Prediction, RunOutcome, SCHEMA,
+    Slo, StepOutcome, StepVerdict, Target, Tool, Verdict,
+};
+use crate::promql::Reading;
+use crate::rules::{Judge, RuleSet, Timing};
+use crate::scenario::Scenario;
+use crate::series::{ClientTargets, Store};
+use crate::workload::WorkloadSpec;
+
+mod client;
+mod plots;
+mod quantiles;
+mod server;
+
+pub use plots::plots;
+pub use server::Gauges;
+
+/// A recording with all that judging it needs.
+pub struct Analysis<'a> {
+    recording: &'a Recording,
+    scenario: &'a Scenario,
+    judge: Judge<'a>,
+    signals: &'a server::Signals,
+    slo: Slo,
+}
+
+/// The stores that an [`Analysis`] looks into; made once for a recording.
+pub struct Stores {
+    store: Store,
+    signals: server::Signals,
+}
+
+impl Stores {
+    /// All series of a recording, under the names that they were exposed with and under neutral ones.
+    pub fn new(recording: &Recording, scenario: &Scenario, rules: &RuleSet) -> Stores {
+        let targets = ClientTargets { ttft: scenario.slo.ttft_p99, gap: scenario.slo.itl_p99 };
+        let store = Store::from_recording_with(recording, &targets);
+        let signals = server::Signals::new(recording, rules, &store, &crate::promql::Engine::default());
+        Stores { store, signals }
+    }
+}
+
+/// The verdict of a whole recording.
+pub fn verdict(recording: &Recording, scenario: &Scenario, rules: &RuleSet) -> Verdict {
+    let stores = Stores::new(recording, scenario, rules);
+    Analysis::new(recording, scenario, rules, &stores).verdict()
+}
+
+impl<'a> Analysis<'a> {
+    /// Looks at a recording with the rules' limits and scale already filled in.
+    pub fn new(
+        recording: &'a Recording,
+        scenario: &'a Scenario,
+        rules: &'a RuleSet,
+        stores: &'a Stores,
+    ) -> Analysis<'a> {
+        let reading = if scenario.rules.promql == "2.x" { Reading::V2 } else { Reading::V3 };
+        let judge = Judge::new(rules, recording, &stores.store, reading, timing(scenario));
+        Analysis { recording, scenario, judge, signals: &stores.signals, slo: scenario.targets() }
+    }
+
+    /// One step, judged by what had happened when it ended.
+    pub fn step(&self, span: &StepSpan) -> StepVerdict {
+        let client = client::measure(&self.recording.requests, span, &self.slo);
+        let alerts = self.judge.step(span);
+        let mut caveats = client.caveats;
+        let server = self.signals.step(self.recording, span.measured);
+        if let Some(failed) = server.as_ref().map(|s| s.failed_scrapes).filter(|&n| n > 0) {
+            caveats.push(Caveat::new(
+                "failed_scrapes",
+                format!("{failed} scrapes of the metrics page failed"),
+                "look at the notes in run.jsonl; production would have lost its alerts for as long",
+            ));
+        }
+        let seconds = |at: crate::model::time::Offset| at.as_secs_f64();
+        let tokens = client.stats.output_tokens_per_s.map(|r| (r * span.measured.len().as_secs_f64()).round() as u64);
+        StepVerdict {
+            step: span.step,
+            concurrency: span.load.level(),
+            load: span.load,
+            phase: span.phase,
+            repeat: span.repeat,
+            warmup_s: [seconds(span.warmup.start), seconds(span.warmup.end)],
+            measured_s: [seconds(span.measured.start), seconds(span.measured.end)],
+            cut_short: span.cut_short,
+            outcome: outcome(span, &alerts),
+            requests: client.requests,
+            offered: client.offered,
+            achieved: client.achieved,
+            client: client.stats,
+            server,
+            gpu: gpu::stats(&self.recording.scrapes, span.measured, tokens),
+            client_health: client::health(&self.recording.health, span.measured, client.littles_law_residual),
+            alerts,
+            caveats,
+        }
+    }
+
+    /// Observations that quantile rules still lack in a step; 0 if it need not be prolonged.
+    pub fn observations_missing(&self, span: &StepSpan, verdict: &StepVerdict) -> u64 {
+        self.judge.observations_missing(span, &verdict.alerts)
+    }
+
+    /// Everything.
+    pub fn verdict(&self) -> Verdict {
+        let recording = self.recording;
+        let header = &recording.header;
+        let steps: Vec<StepVerdict> = recording.steps.iter().map(|s| self.step(s)).collect();
+        let history: Vec<Past> = steps.iter().map(past).collect();
+        let firing = lowest_firing(&history);
+        let clean = highest_clean_below(&history, firing.unwrap_or(f64::INFINITY));
+        let first = firing.and_then(|level| self.first_alert(&steps, level));
+        let explanation = first.as_ref().and_then(|(step, alert)| self.explain(*step, alert));
+        let first_alert = first.as_ref().map(|(step, alert)| self.named(&steps[*step], alert));
+        let outcome = match (&first_alert, recording.ended.map(|e| e.reason)) {
+            (Some(_), _) => RunOutcome::Alert,
+            (None, Some(StopReason::EndOfLadder)) if steps.iter().all(|s| s.outcome == StepOutcome::Clean) => {
+                RunOutcome::Clean
+            }
+            _ => RunOutcome::Inconclusive,
+        };
+        let constants = self.judge.constants();
+        let whole = |name: &str| constants.get(name).filter(|v| **v >= 0.0).map(|v| *v as u64);
+        let mut verdict = Verdict {
+            schema: SCHEMA.into(),
+            tool: Tool {
+                name: "plimsoll".into(),
+                version: header.tool_version.clone(),
+                promql: self.scenario.rules.promql.clone(),
+            },
+            scenario: header.scenario.clone(),
+            target: Target {
+                url: header.target.url.clone(),
+                model: header.target.model.clone(),
+                engine: header.target.engine.clone(),
+                version: header.target.version.clone(),
+                max_model_len: header.target.max_model_len,
+                kv_cache_tokens: whole("plimsoll:kv_cache_tokens"),
+                kv_cache_blocks: whole("plimsoll:kv_blocks"),
+                block_size: whole("plimsoll:kv_block_size"),
+                server_command: header.server_command.clone(),
+            },
+            clock: header.clock,
+            time_scale: header.time_scale,
+            nonce: header.nonce.clone(),
+            seed: header.seed,
+            repeats: self.scenario.ladder.repeats,
+            workload: client::workload(&kind(&self.scenario.workload), &recording.requests),
+            slo: self.slo.clone(),
+            duration_s: recording.last.as_secs_f64(),
+            stopped: recording.ended.map(|e| e.reason),
+            outcome,
+            other_alerts: self.others(&steps, first_alert.as_ref()),
+            first_alert,
+            highest_clean_concurrency: clean,
+            lowest_firing_concurrency: firing,
+            confirmed: confirmed(&history),
+            prediction: self.predict(first.as_ref().map(|(step, _)| *step), clean),
+            explanation,
+            as_deployed: self.judge.as_deployed(),
+            gate: None,
+            caveats: Vec::new(),
+            steps,
+        };
+        verdict.caveats = self.caveats(&verdict);
+        verdict.gate = self.gate(&verdict);
+        verdict
+    }
+
+    /// The step at the lowest firing level, and in it the alert that began first.
+    fn first_alert(&self, steps: &[StepVerdict], level: f64) -> Option<(usize, AlertVerdict)> {
+        let fired = |s: &&StepVerdict| s.concurrency == level && s.outcome == StepOutcome::Firing;
+        let step = steps.iter().find(fired)?;
+        let alert = step
+            .alerts
+            .iter()
+            .filter(|a| a.state == AlertState::Firing)
+            // min_by keeps the first of equals: the order of the rules.
+            .min_by(|a, b| began(a).total_cmp(&began(b)))?;
+        Some((steps.iter().position(|s| s.step == step.step)?, alert.clone()))
+    }
+
+    /// What the sizes say should fit, told by the firing step or else by the last one.
+    fn predict(&self, step: Option<usize>, clean: Option<f64>) -> Option<Prediction> {
+        let spans = &self.recording.steps;
+        diagnose::predict(&self.judge, spans.get(step.unwrap_or(spans.len().checked_sub(1)?))?, clean)
+    }
+
+    fn explain(&self, step: usize, alert: &AlertVerdict) -> Option<Explanation> {
+        let span = self.recording.steps.get(step)?;
+        Some(diagnose::explain(&self.judge, span, alert))
+    }
+
+    fn named(&self, step: &StepVerdict, alert: &AlertVerdict) -> FirstAlert {
+        FirstAlert {
+            alert: alert.alert.clone(),
+            concurrency: step.concurrency,
+            step: step.step,
+            labels: alert.labels.clone(),
+            onset_s: alert.onset_s,
+            pending_at_s: alert.pending_at_s,
+            fired_at_s: alert.fired_at_s.unwrap_or(step.measured_s[1]),
+            summary: self.judge.summary(alert),
+        }
+    }
+
+    /// Every other alert, where it first fired, by onset.
+    fn others(&self, steps: &[StepVerdict], first: Option<&FirstAlert>) -> Vec<FirstAlert> {
+        let mut seen: BTreeMap<&str, FirstAlert> = BTreeMap::new();
+        for step in steps {
+            for alert in step.alerts.iter().filter(|a| a.state == AlertState::Firing) {
+                if first.is_some_and(|f| f.alert == alert.alert) {
+                    continue;
+                }
+                seen.entry(&alert.alert).or_insert_with(|| self.named(step, alert));
+            }
+        }
+        let mut out: Vec<FirstAlert> = seen.into_values().collect();
+        let began = |f: &FirstAlert| f.onset_s.or(f.pending_at_s).unwrap_or(f.fired_at_s);
+        out.sort_by(|a, b| began(a).total_cmp(&began(b)));
+        out
+    }
+
+    fn caveats(&self, verdict: &Verdict) -> Vec<Caveat> {
+        let mut out = Vec::new();
+        if !self.scenario.rules.enabled {
+            out.push(Caveat::new("rules_off", "nothing was judged: the rules are off", "leave out --rules off"));
+        }
+        if verdict.time_scale != 1.0 {
+            out.push(Caveat::new(
+                "time_scale",
+                format!("every `for`, range and interval of the rules was multiplied by {}", verdict.time_scale),
+                "production fires later; compare only with runs of the same scale",
+            ));
+        }
+        let inconclusive: Vec<String> = verdict
+            .steps
+            .iter()
+            .filter(|s| s.outcome == StepOutcome::Inconclusive)
+            .map(|s| format!("{}", s.concurrency))
+            .collect();
+        if !inconclusive.is_empty() && self.scenario.rules.enabled {
+            out.push(Caveat::new(
+                "inconclusive_steps",
+                format!("the steps at {} could not be judged", inconclusive.join(", ")),
+                "see their alerts: no_data and not_evaluable are never a pass",
+            ));
+        }
+        if verdict.confirmed == Some(false) {
+            out.push(Caveat::new(
+                "not_confirmed",
+                "a bound that was run once more came out differently: the limit is an interval",
+                "repeat the run, or hold the steps longer",
+            ));
+        }
+        match verdict.stopped {
+            None => out.push(Caveat::new(
+                "unfinished",
+                "the run was killed: the verdict covers what was recorded",
+                "run it again",
+            )),
+            Some(StopReason::Interrupted) => {
+                out.push(Caveat::new("interrupted", "the run was interrupted before the ladder's end", ""));
+            }
+            Some(StopReason::TargetLost) => out.push(Caveat::new(
+                "target_lost",
+                "the server was lost during the run",
+                "look at its log; plimsoll keeps it when it launches the server",
+            )),
+            Some(StopReason::MaxDuration) => out.push(Caveat::new(
+                "max_duration",
+                "the next step might not have fitted into max_duration",
+                "raise max_duration, or give fewer levels",
+            )),
+            Some(StopReason::BoundaryFound | StopReason::EndOfLadder) => {}
+        }
+        if verdict.steps.iter().any(|s| s.offered.concurrency.is_some()) && verdict.clock == ClockKind::Real {
+            out.push(Caveat::new(
+                "closed_loop",
+                "a closed loop sends no new request while its streams wait: it hides the wait of users that it did not send",
+                "--request-rate shows what an open loop of the same rate would see",
+            ));
+        }
+        let scraped = self.recording.scrapes.iter().any(|s| s.source == SourceKind::Server && s.result.is_ok());
+        if !scraped {
+            out.push(Caveat::new(
+                "no_server_metrics",
+                "no metrics page was read: only the client's own alerts could be judged",
+                "give --metrics-url",
+            ));
+        }
+        out
+    }
+
+    fn gate(&self, verdict: &Verdict) -> Option<Gate> {
+        let least = self.scenario.gate.as_ref()?.min_clean_concurrency?;
+        let clean = verdict.highest_clean_concurrency;
+        let (state, says) = match (clean, verdict.lowest_firing_concurrency) {
+            (Some(c), _) if c >= least => (CheckState::Passed, format!("{c} were clean")),
+            (c, Some(f)) if f <= least => {
+                let up_to = c.map_or_else(|| "none was clean".into(), |c| format!("only {c} were clean"));
+                (CheckState::Failed, format!("{up_to}, and an alert fired at {f}"))
+            }
+            (Some(c), _) => (CheckState::Unresolved, format!("{c} were clean, and nothing was shown for {least}")),
+            (None, _) => (CheckState::Unresolved, "no step was clean".into()),
+        };
+        Some(Gate {
+            passed: state == CheckState::Passed,
+            checks: vec![Check { check: format!("min_clean_concurrency >= {least}"), state, measured: clean, says }],
+        })
+    }
+}
+
+/// What the ladder needs to know of a step.
+pub fn past(step: &StepVerdict) -> Past {
+    Past { level: step.concurrency, phase: step.phase, repeat: step.repeat, outcome: step.outcome }
+}
+
+/// The workload's kind as the scenario names it.
+fn kind(workload: &WorkloadSpec) -> String {
+    let value = serde_json::to_value(workload).unwrap_or_default();
+    value.get("kind").and_then(|k| k.as_str()).unwrap_or_default().to_owned()
+}
+
+/// When production scrapes and evaluates, and how finely we did.
+pub fn timing(scenario: &Scenario) -> Timing {
+    Timing {
+        scrape: scenario.rules.scrape_interval,
+        evaluation: scenario.rules.scrape_interval,
+        poll: scenario.metrics.scaled(scenario.time_scale).interval,
+    }
+}
+
+fn outcome(span: &StepSpan, alerts: &[AlertVerdict]) -> StepOutcome {
+    let any = |state: AlertState| alerts.iter().any(|a| a.state == state);
+    if any(AlertState::Firing) {
+        StepOutcome::Firing
+    } else if span.cut_short.is_some() || alerts.is_empty() || any(AlertState::NotEvaluable) || any(AlertState::NoData)
+    {
+        StepOutcome::Inconclusive
+    } else {
+        StepOutcome::Clean
+    }
+}
+
+fn began(alert: &AlertVerdict) -> f64 {
+    alert.onset_s.or(alert.pending_at_s).or(alert.fired_at_s).unwrap_or(f64::INFINITY)
+}
+
+/// Whether both bounds, run once more, came out as before. `None` if they were not both run again.
+fn confirmed(history: &[Past]) -> Option<bool> {
+    let again: Vec<&Past> = history.iter().filter(|p| p.phase == Phase::Confirm).collect();
+    let lowest = history.iter().filter(|p| p.phase != Phase::Confirm && p.outcome == StepOutcome::Firing);
+    let firing = lowest.map(|p| p.level).min_by(f64::total_cmp)?;
+    let held = again.iter().all(|p| {
+        let expected = if p.level >= firing { StepOutcome::Firing } else { StepOutcome::Clean };
+        p.outcome == expected
+    });
+    again.iter().any(|p| p.level >= firing).then_some(held)
+}

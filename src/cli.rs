@@ -25,10 +25,6 @@ pub enum Command {
     Check(Box<RunArgs>),
     /// Make the verdict of a recording again, offline
     Judge(JudgeArgs),
-    /// Ask a recording in PromQL
-    Query(QueryArgs),
-    /// Hand a recording's data to other tools
-    Export(ExportArgs),
     /// Print the rules with the scenario's limits filled in, ready for Prometheus
     Rules(RulesArgs),
     /// Serve the stand-in vLLM in real time
@@ -39,6 +35,13 @@ pub enum Command {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Run a command and end it when standard input closes; what `--launch` starts servers with
+    #[command(hide = true)]
+    Supervise {
+        /// The program and its arguments
+        #[arg(last = true, required = true)]
+        argv: Vec<String>,
     },
 }
 

@@ -55,6 +55,8 @@ pub struct LadderSpec {
     pub max_duration: Option<Duration>,
     /// How often the whole ladder is run.
     pub repeats: u32,
+    /// Whether to post `/reset_prefix_cache` before the first step and before each that starts drained.
+    pub prefix_reset: bool,
 }
 
 impl Default for LadderSpec {
@@ -73,6 +75,7 @@ impl Default for LadderSpec {
             tolerance_ratio: 0.05,
             max_duration: None,
             repeats: 1,
+            prefix_reset: false,
         }
     }
 }

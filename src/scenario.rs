@@ -1,1 +1,264 @@
-//! One TOML file becomes a `Scenario`.
+//! One TOML file becomes a [`Scenario`]: what to test, with what load, and how it is judged.
+//!
+//! Each folder reads its own table; here they are put together and checked against one another.
+//! What is resolved (flags included) is written into the recording, and judging reads it from there.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::gpu::GpuSpec;
+use crate::ladder::LadderSpec;
+use crate::load::TargetSpec;
+use crate::model::units;
+use crate::model::verdict::Slo;
+use crate::scrape::ScrapeSpec;
+use crate::workload::WorkloadSpec;
+
+mod error;
+mod slo;
+
+pub use error::ScenarioError;
+pub use slo::SloSpec;
+
+/// A whole scenario, defaults filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scenario {
+    /// Names the result folder; by default the file's name.
+    pub name: String,
+    /// Seed of lengths and arrivals.
+    pub seed: u64,
+    /// What makes this run's prompts differ from any other run's; by default drawn at random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
+    /// Factor on every `for`, range and interval of the rules. Below 1 for experiments only.
+    pub time_scale: f64,
+    /// The server under test.
+    pub target: TargetSpec,
+    /// The embedded stand-in, tested instead of a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sim: Option<SimSpec>,
+    /// How the server is started, with `--launch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerSpec>,
+    /// What is sent.
+    pub workload: WorkloadSpec,
+    /// How many at once.
+    pub ladder: LadderSpec,
+    /// The targets that the rules are given.
+    pub slo: SloSpec,
+    /// Which rules judge, and when production evaluates them.
+    pub rules: RulesSpec,
+    /// How the metrics page is read: where, how often, within which limits.
+    pub metrics: ScrapeSpec,
+    /// How the GPU is read.
+    pub gpu: GpuSpec,
+    /// What must hold for exit code 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateSpec>,
+}
+
+impl Default for Scenario {
+    fn default() -> Scenario {
+        Scenario {
+            name: "chat".into(),
+            seed: 1,
+            nonce: None,
+            time_scale: 1.0,
+            target: TargetSpec::default(),
+            sim: None,
+            server: None,
+            workload: WorkloadSpec::default(),
+            ladder: LadderSpec::default(),
+            slo: SloSpec::default(),
+            rules: RulesSpec::default(),
+            metrics: ScrapeSpec::default(),
+            gpu: GpuSpec::default(),
+            gate: None,
+        }
+    }
+}
+
+/// `[sim]`: the embedded stand-in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SimSpec {
+    /// Name of a profile; `plimsoll sim --profile list` prints them.
+    pub profile: String,
+    /// Changes to the profile, in its own shape.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub with: toml::Table,
+}
+
+/// `[server]`: how the server is started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerSpec {
+    /// The argv; `{name}` stands for a parameter. Never a shell.
+    pub command: Vec<String>,
+    /// Parameters, which `--set NAME=VALUE` overrides.
+    pub params: BTreeMap<String, Param>,
+    /// Environment variables beside our own.
+    pub env: BTreeMap<String, String>,
+    /// Longest wait for the first real completion.
+    #[serde(with = "units::duration")]
+    pub ready_timeout: Duration,
+}
+
+/// A parameter of the server's command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Param {
+    /// A whole number.
+    Number(i64),
+    /// One word.
+    One(String),
+    /// Several words, where the parameter is an element of its own.
+    Many(Vec<String>),
+}
+
+/// `[rules]`: who judges.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RulesSpec {
+    /// Rule files instead of the shipped ones, relative to the scenario.
+    pub files: Vec<PathBuf>,
+    /// Whether anything is judged at all.
+    pub enabled: bool,
+    /// Whether the shipped rules of the client and the GPU judge beside `files`.
+    pub shipped: bool,
+    /// Engine whose shipped rules are used.
+    pub engine: String,
+    /// How often production scrapes.
+    #[serde(with = "units::duration")]
+    pub scrape_interval: Duration,
+    /// Which Prometheus production runs: `3.x` or `2.x`.
+    pub promql: String,
+}
+
+impl Default for RulesSpec {
+    fn default() -> RulesSpec {
+        RulesSpec {
+            files: Vec::new(),
+            enabled: true,
+            shipped: true,
+            engine: "vllm".into(),
+            scrape_interval: Duration::from_secs(15),
+            promql: "3.x".into(),
+        }
+    }
+}
+
+/// `[gate]`: what must hold for exit code 0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GateSpec {
+    /// At least this many streams (or requests per second) must be clean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_clean_concurrency: Option<f64>,
+}
+
+impl Scenario {
+    /// Reads a scenario file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is no TOML, has an unknown key, or contradicts itself.
+    pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
+        let mut scenario = Scenario::parse(&text, &path.display().to_string())?;
+        if !text.lines().any(|l| l.trim_start().starts_with("name")) {
+            scenario.name = path.file_stem().map_or_else(|| "run".into(), |s| s.to_string_lossy().into_owned());
+        }
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for file in &mut scenario.rules.files {
+            if file.is_relative() {
+                *file = folder.join(&*file);
+            }
+        }
+        Ok(scenario)
+    }
+
+    /// Parses a scenario; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// If the text is no TOML, has an unknown key, or contradicts itself.
+    pub fn parse(text: &str, origin: &str) -> Result<Scenario, ScenarioError> {
+        let scenario: Scenario = toml::from_str(text).map_err(|error| ScenarioError::pointed(origin, text, &error))?;
+        scenario.check().map_err(|says| ScenarioError::Contradiction { origin: origin.to_owned(), says })?;
+        Ok(scenario)
+    }
+
+    /// As TOML, every default spelt out.
+    ///
+    /// # Panics
+    /// Never: every part is plain data.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a scenario is plain data")
+    }
+
+    /// The targets as the verdict states them.
+    pub fn targets(&self) -> Slo {
+        self.slo.targets()
+    }
+
+    /// Whether the parts fit together.
+    ///
+    /// # Errors
+    /// Says which do not, and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        if !(self.time_scale > 0.0 && self.time_scale <= 1.0) {
+            return Err(format!("time_scale is {}, expected a number above 0 and up to 1", self.time_scale));
+        }
+        if self.name.is_empty() || !self.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+            return Err(format!("name is `{}`, expected letters, digits, `-`, `_` and `.`", self.name));
+        }
+        if !matches!(self.rules.promql.as_str(), "3.x" | "2.x") {
+            return Err(format!("rules.promql is `{}`, expected 3.x or 2.x", self.rules.promql));
+        }
+        if self.sim.is_some() && self.target.url != TargetSpec::default().url {
+            return Err("the scenario has both a [sim] and a target.url, expected one of them".into());
+        }
+        self.slo.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_survives_the_round_trip() {
+        let scenario = Scenario::default();
+        assert_eq!(Scenario::parse(&scenario.to_toml(), "resolved").unwrap(), scenario);
+    }
+
+    #[test]
+    fn a_typo_names_file_line_and_the_nearest_key() {
+        let error = Scenario::parse("seed = 3\n\n[ladder]\nconcurency = \"1..8x2\"\n", "a.toml").unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("a.toml:4"), "{text}");
+        assert!(text.contains("`concurency`"), "{text}");
+        assert_eq!(error.hint(), "did you mean `concurrency`?");
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        for (text, part) in [
+            ("time_scale = 0.0", "time_scale"),
+            ("time_scale = 2.0", "time_scale"),
+            ("name = \"../x\"", "name"),
+            ("[rules]\npromql = \"4\"", "promql"),
+            ("[sim]\nprofile = \"x\"\n[target]\nurl = \"http://127.0.0.1:1\"", "[sim]"),
+            ("[slo]\nttft_p99 = \"0s\"", "ttft_p99"),
+            ("[ladder]\nhold = 90", "hold"),
+            ("[ladder]\nhold = \"90\"", "90"),
+        ] {
+            let error = Scenario::parse(text, "s.toml").unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,4 +1,93 @@
-//! Wires the folders together: one file a command.
+//! Wires the folders together: one file a command. The only folder that knows all others.
 
-pub mod export;
-pub mod query;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use crate::cli::Command;
+use crate::error::{Exit, Refusal};
+use crate::model::verdict::Verdict;
+use crate::report;
+
+mod check;
+mod judge;
+pub mod launch;
+mod live;
+mod prepare;
+mod probe;
+mod progress;
+mod resolve;
+mod rules;
+mod run;
+mod simulate;
+mod steps;
+mod tape;
+
+/// Runs a command to its exit code.
+///
+/// # Errors
+/// Whatever [`complain`] can put into words.
+pub fn dispatch(command: Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Judge(args) => judge::judge(&args),
+        Command::Rules(args) => rules::rules(&args),
+        Command::Sim(args) => simulate::simulate(&args),
+        Command::Schema => answer(|out| report::schema::write(out)),
+        Command::Completions { shell } => {
+            let mut command = <crate::cli::Cli as clap::CommandFactory>::command();
+            clap_complete::generate(shell, &mut command, "plimsoll", &mut std::io::stdout());
+            Ok(Exit::Done)
+        }
+        Command::Supervise { argv } => std::process::exit(i32::from(launch::supervise(&argv))),
+    }
+}
+
+/// Says on standard error what went wrong, and gives the exit code that belongs to it.
+pub fn complain(error: &anyhow::Error) -> Exit {
+    let mut err = std::io::stderr().lock();
+    // A closed standard error leaves nobody to tell.
+    let _ = writeln!(err, "plimsoll: {error:#}");
+    match error.downcast_ref::<Refusal>() {
+        Some(refusal) => {
+            for line in refusal.hint.lines() {
+                let _ = writeln!(err, "hint: {line}");
+            }
+            refusal.exit
+        }
+        None => Exit::Failure,
+    }
+}
+
+/// Writes the answer to standard output. A reader that went away is no failure of ours.
+fn answer(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> anyhow::Result<Exit> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(Exit::Done),
+    }
+}
+
+/// Puts a verdict before the user: as JSON for programs, else as the terminal's answer.
+fn tell(verdict: &Verdict, json: bool, folder: Option<&Path>) -> anyhow::Result<Exit> {
+    answer(|out| {
+        if json {
+            return report::json::write(verdict, out);
+        }
+        report::terminal::write(verdict, out, report::terminal::Style { color: colour(), width: width() })?;
+        match folder {
+            Some(folder) => writeln!(out, "\nrecording and reports: {}", folder.display()),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Width of the terminal in columns, for tables; 100 where there is none.
+fn width() -> u16 {
+    std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).unwrap_or(100)
+}
+
+/// Whether standard output takes colour.
+fn colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}

@@ -1,0 +1,257 @@
+//! What the client saw in one step. Only what had happened by the window's end counts, so that
+//! the verdict of a step is the same while the run goes on and afterwards.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::recording::Health;
+use crate::model::request::{Outcome, RequestTimeline};
+use crate::model::step::{Load, StepSpan};
+use crate::model::time::{Offset, Span};
+use crate::model::verdict::{
+    Achieved, Caveat, ClientHealth, ClientStats, Failed, Offered, Requests, Slo, WorkloadSummary,
+};
+
+use super::quantiles::{at, quantiles, spread};
+
+/// Fewest samples on which a 99th percentile is printed without a caveat.
+const FEW: u64 = 100;
+/// Largest deviation from Little's law of a step that counts as steady.
+const STEADY: f64 = 0.1;
+
+/// The client's side of one step.
+pub struct ClientSide {
+    /// Requests by how they ended.
+    pub requests: Requests,
+    /// What was asked of the generator.
+    pub offered: Offered,
+    /// What it did.
+    pub achieved: Achieved,
+    /// Latencies and rates.
+    pub stats: ClientStats,
+    /// Mean in flight against rate × latency.
+    pub littles_law_residual: Option<f64>,
+    /// What is doubtful.
+    pub caveats: Vec<Caveat>,
+}
+
+/// Measures one step from the requests of the whole run.
+pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> ClientSide {
+    let window = step.measured;
+    let seconds = window.len().as_secs_f64();
+    let per_s = |count: f64| (seconds > 0.0).then(|| count / seconds);
+    let mut counted = Requests::default();
+    let mut by_class: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut ttft, mut gaps, mut itl) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut tpot, mut e2e, mut worst) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut output_tokens, mut prompt_tokens, mut good) = (0.0, 0.0, 0u64);
+    let mut in_flight = Duration::ZERO;
+    let (mut ended_in_window, mut latency_sum) = (0u64, 0.0);
+    let (mut coalesced, mut with_gaps) = (0u64, 0u64);
+
+    for r in requests.iter().filter(|r| r.sent < window.end && r.finished > window.start) {
+        let over = r.finished < window.end;
+        let failed = over && matches!(r.outcome, Outcome::Failed { .. });
+        in_flight += Span::new(r.sent.max(window.start), r.finished.min(window.end)).len();
+        if over && r.completed() {
+            ended_in_window += 1;
+            latency_sum += r.finished.since(r.sent).as_secs_f64();
+        }
+        if !failed {
+            let seen = seen_by(r, window.end);
+            let merged = (1..seen).any(|i| r.chunks[i].at == r.chunks[i - 1].at);
+            if seen > 1 && window.contains(r.chunks[seen - 1].at) {
+                with_gaps += 1;
+                coalesced += u64::from(merged);
+            }
+            per_token(r, seen, window, merged, &mut gaps, &mut itl);
+            output_tokens += tokens_in(r, seen, window);
+            if r.first_token().is_some_and(|t| window.contains(t)) {
+                prompt_tokens += f64::from(r.usage.prompt_tokens.or(r.asked_prompt_tokens).unwrap_or(0));
+            }
+        }
+        if !window.contains(r.began()) {
+            continue;
+        }
+        counted.sent += 1;
+        let first = r.first_token().filter(|t| *t < window.end);
+        if let (true, Outcome::Failed { class, .. }) = (over, &r.outcome) {
+            counted.failed.total += 1;
+            *by_class.entry(class.as_str().to_owned()).or_default() += 1;
+            continue;
+        }
+        match first {
+            Some(t) => ttft.push(t.since(r.began()).as_secs_f64()),
+            None => counted.censored += u64::from(!over),
+        }
+        if !over || matches!(r.outcome, Outcome::Cut | Outcome::InFlight) {
+            counted.in_flight_at_end += 1;
+            continue;
+        }
+        counted.completed += 1;
+        e2e.extend(r.e2e().map(|d| d.as_secs_f64()));
+        let per_token = r.tpot().map(|d| d.as_secs_f64());
+        tpot.extend(per_token);
+        worst.extend(r.gaps().max().map(|d| d.as_secs_f64()));
+        let in_time = r.ttft().is_some_and(|d| d.as_secs_f64() <= slo.ttft_p99_s);
+        good += u64::from(in_time && per_token.is_none_or(|t| t <= slo.itl_p99_s));
+    }
+    counted.failed = Failed { total: counted.failed.total, by_class };
+
+    let ended = counted.completed + counted.failed.total;
+    let mean_in_flight = per_s(in_flight.as_secs_f64());
+    let littles_law_residual = mean_in_flight.filter(|&l| l > 0.0 && ended_in_window > 0).map(|l| {
+        // rate × mean latency is the latencies' sum over the window's length.
+        (l - latency_sum / seconds) / l
+    });
+    let stats = ClientStats {
+        ttft_s: quantiles(ttft),
+        gap_s: quantiles(gaps),
+        itl_s: quantiles(itl),
+        tpot_s: quantiles(tpot),
+        e2e_s: quantiles(e2e),
+        worst_gap_s: quantiles(worst),
+        output_tokens_per_s: per_s(output_tokens),
+        prompt_tokens_per_s: per_s(prompt_tokens),
+        goodput_per_s: per_s(good as f64),
+        error_rate_ratio: (ended > 0).then(|| counted.failed.total as f64 / ended as f64),
+    };
+    let caveats = caveats(&counted, &stats, littles_law_residual, coalesced, with_gaps);
+    ClientSide {
+        offered: Offered {
+            concurrency: match step.load {
+                Load::Concurrency(c) => Some(c),
+                Load::Rate(_) => None,
+            },
+            requests_per_s: match step.load {
+                Load::Concurrency(_) => None,
+                Load::Rate(r) => Some(r),
+            },
+        },
+        achieved: Achieved {
+            mean_in_flight,
+            requests_per_s: per_s(counted.sent as f64),
+            completed_per_s: per_s(ended_in_window as f64),
+        },
+        requests: counted,
+        stats,
+        littles_law_residual,
+        caveats,
+    }
+}
+
+/// How the client fared over a window.
+pub fn health(readings: &[Health], window: Span, littles_law_residual: Option<f64>) -> ClientHealth {
+    let within: Vec<&Health> = readings.iter().filter(|h| window.contains(h.at)).collect();
+    let mut lag: Vec<f64> = within.iter().filter_map(|h| h.lag_max_us).map(|us| us as f64 / 1e6).collect();
+    lag.sort_by(f64::total_cmp);
+    let cpu: Vec<f64> = within.iter().filter_map(|h| h.cpu_cores).collect();
+    ClientHealth {
+        lag_p99_s: at(&lag, 0.99),
+        cpu_cores: (!cpu.is_empty()).then(|| cpu.iter().sum::<f64>() / cpu.len() as f64),
+        littles_law_residual,
+    }
+}
+
+/// Prompt and answer lengths as the server counted them, over the whole run.
+pub fn workload(kind: &str, requests: &[RequestTimeline]) -> WorkloadSummary {
+    let done = || requests.iter().filter(|r| r.completed());
+    WorkloadSummary {
+        kind: kind.to_owned(),
+        prompt_tokens: spread(done().filter_map(|r| r.usage.prompt_tokens).map(f64::from)),
+        output_tokens: spread(done().map(|r| f64::from(r.output_tokens()))),
+    }
+}
+
+/// How many of a request's chunks had arrived by `end`.
+fn seen_by(r: &RequestTimeline, end: Offset) -> usize {
+    r.chunks.partition_point(|c| c.at < end)
+}
+
+/// Adds the gaps that arrived in the window, and the time per token where tokens can be told apart:
+/// by a running count, or because each chunk was one token. Chunks that shared a read cannot.
+fn per_token(r: &RequestTimeline, seen: usize, window: Span, merged: bool, gaps: &mut Vec<f64>, itl: &mut Vec<f64>) {
+    let one_each = r.usage.completion_tokens.is_some_and(|n| n as usize == r.chunks.len());
+    for pair in r.chunks[..seen].windows(2) {
+        if !window.contains(pair[1].at) {
+            continue;
+        }
+        let gap = pair[1].at.since(pair[0].at).as_secs_f64();
+        gaps.push(gap);
+        if merged {
+            continue;
+        }
+        match (pair[0].running_tokens, pair[1].running_tokens) {
+            (Some(before), Some(after)) if after > before => {
+                let tokens = after - before;
+                itl.extend(std::iter::repeat_n(gap / f64::from(tokens), tokens as usize));
+            }
+            (None, None) if one_each => itl.push(gap),
+            _ => {}
+        }
+    }
+}
+
+/// Output tokens that arrived in the window: by the running count, else the answer's tokens spread
+/// evenly over its chunks, else one a chunk.
+fn tokens_in(r: &RequestTimeline, seen: usize, window: Span) -> f64 {
+    let each = match r.usage.completion_tokens {
+        Some(n) if !r.chunks.is_empty() => f64::from(n) / r.chunks.len() as f64,
+        _ => 1.0,
+    };
+    let mut before = 0;
+    let mut tokens = 0.0;
+    for chunk in &r.chunks[..seen] {
+        let here = match chunk.running_tokens {
+            Some(now) => f64::from(now.saturating_sub(before)),
+            None => each,
+        };
+        before = chunk.running_tokens.unwrap_or(before);
+        if window.contains(chunk.at) {
+            tokens += here;
+        }
+    }
+    tokens
+}
+
+fn caveats(
+    requests: &Requests,
+    stats: &ClientStats,
+    residual: Option<f64>,
+    coalesced: u64,
+    with_gaps: u64,
+) -> Vec<Caveat> {
+    let mut out = Vec::new();
+    if stats.ttft_s.n < FEW {
+        out.push(Caveat::new(
+            "p99_few_samples",
+            format!("the TTFT P99 rests on {} requests", stats.ttft_s.n),
+            "hold the step longer: 100 requests are the least for a P99",
+        ));
+    }
+    if requests.censored > 0 {
+        out.push(Caveat::new(
+            "censored_requests",
+            format!(
+                "{} of {} requests had no first token when the step ended; the TTFT percentiles lack them",
+                requests.censored, requests.sent
+            ),
+            "read the TTFT percentiles as lower bounds, or hold the step longer",
+        ));
+    }
+    if let Some(residual) = residual.filter(|r| r.abs() > STEADY) {
+        out.push(Caveat::new(
+            "not_steady",
+            format!("requests in flight differ by {:.0} % from rate x latency", residual * 100.0),
+            "the step was not steady: warm up or hold longer",
+        ));
+    }
+    if coalesced * 20 > with_gaps {
+        out.push(Caveat::new(
+            "coalesced_reads",
+            format!("{coalesced} of {with_gaps} answers had several chunks in one read; they give no ITL"),
+            "look for a buffering proxy, or for a client that is too busy",
+        ));
+    }
+    out
+}

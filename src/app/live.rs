@@ -1,0 +1,331 @@
+//! The left half: applies the ladder's load to the target and records what happens.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::analyze::{self, Analysis, Gauges, Stores};
+use crate::gpu;
+use crate::ladder::{Next, Past};
+use crate::load::Loader;
+use crate::model::recording::{Ended, Event, Recording, StopReason};
+use crate::model::request::{FailureClass, Outcome};
+use crate::model::step::{CutShort, StepPlan};
+use crate::model::time::{Clock, Offset};
+use crate::model::verdict::StepVerdict;
+use crate::scrape::{Pages, Poller};
+
+use super::launch::{self, Server};
+use super::prepare::Prepared;
+use super::progress::{Now, Progress};
+use super::tape::{Tape, Woke};
+
+/// How often the run looks around while a step goes on.
+const LOOK: Duration = Duration::from_secs(1);
+/// For how long no request may get through before the target counts as lost.
+const LOST_AFTER: Duration = Duration::from_secs(10);
+/// Failures of that kind in a row before the target counts as lost.
+const LOST_COUNT: usize = 5;
+
+/// A run that is set up: everything is probed and open, and no load was applied yet.
+pub struct Live<'a> {
+    /// What is to be done.
+    pub prepared: &'a Prepared,
+    /// The run's clock.
+    pub clock: Clock,
+    /// Where everything is recorded.
+    pub tape: Tape,
+    /// Who sends the requests.
+    pub loader: Loader,
+    /// Who reads the metrics page, if there is one.
+    pub poller: Option<Poller>,
+    /// Who reads the GPU, if there is one.
+    pub gpu: Option<gpu::Poller>,
+    /// The server, if we started it.
+    pub server: Option<&'a mut Server>,
+    /// Who resets the prefix cache, if that is asked for.
+    pub reset: Option<PrefixReset>,
+    /// Who tells how it goes.
+    pub progress: Progress,
+}
+
+/// How a wait ended.
+enum Waited {
+    Through,
+    Stop(CutShort),
+}
+
+impl Live<'_> {
+    /// Climbs the ladder to its end and closes the recording.
+    ///
+    /// # Errors
+    /// If we cannot do our job. What the target does wrong is recorded, not returned.
+    pub async fn climb(mut self) -> anyhow::Result<(Recording, Pages)> {
+        let mut history: Vec<Past> = Vec::new();
+        let mut verdicts: Vec<StepVerdict> = Vec::new();
+        self.reset_prefix().await;
+        let reason = loop {
+            let plan = match self.prepared.ladder.next(&history) {
+                Next::Done(reason) => break reason,
+                Next::Run(plan) => plan,
+            };
+            let warmup = self.prepared.lengths.warmup_after(verdicts.last());
+            if let Some(most) = self.prepared.scenario.ladder.max_duration
+                && self.clock.now().as_duration() + self.prepared.lengths.worst(&plan, warmup) > most
+            {
+                break StopReason::MaxDuration;
+            }
+            if plan.drain_first {
+                match self.drain().await? {
+                    Waited::Through => {}
+                    Waited::Stop(cut) => break stop_reason(cut),
+                }
+            }
+            self.progress.begin(&plan, warmup, self.prepared.lengths.hold);
+            let (verdict, cut) = self.step(plan, warmup).await?;
+            self.progress.end(&verdict);
+            history.push(analyze::past(&verdict));
+            verdicts.push(verdict);
+            if let Some(cut) = cut {
+                break stop_reason(cut);
+            }
+        };
+        self.finish(reason).await
+    }
+
+    /// Runs one step and judges it.
+    async fn step(&mut self, plan: StepPlan, warmup: Duration) -> anyhow::Result<(StepVerdict, Option<CutShort>)> {
+        let lengths = self.prepared.lengths;
+        let start = self.clock.now();
+        self.tape.put(Event::StepStarted { at: start, plan }).await?;
+        self.step_border();
+        self.loader.raise_to(plan.step, plan.load, lengths.ramp);
+
+        let ramped = start + lengths.ramp;
+        let mut cut = self.wait("ramp", ramped).await?;
+        if let Waited::Through = cut {
+            cut = self.wait("warm-up", ramped + warmup).await?;
+        }
+        let begun = self.clock.now();
+        self.tape.put(Event::MeasureStarted { at: begun, step: plan.step }).await?;
+        let mut until = begun + lengths.hold;
+        while let Waited::Through = cut {
+            cut = self.wait("measure", until).await?;
+            if let Waited::Stop(_) = cut {
+                break;
+            }
+            // Rules that lack observations get more time, up to the longest hold.
+            let latest = begun + lengths.max_hold;
+            if until >= latest || self.missing(plan.step)? == 0 {
+                break;
+            }
+            until = (until + lengths.hold / 4).min(latest);
+        }
+        let cut_short = match cut {
+            Waited::Through => None,
+            Waited::Stop(cut) => Some(cut),
+        };
+        let end = self.clock.now();
+        self.tape.put(Event::StepEnded { at: end, step: plan.step, cut_short }).await?;
+        self.step_border();
+        Ok((self.judge(plan.step)?.0, cut_short))
+    }
+
+    /// The verdict of a step as things stand, and how many observations its rules lack.
+    fn judge(&mut self, step: u32) -> anyhow::Result<(StepVerdict, u64)> {
+        let recording = &mut self.tape.recording;
+        // What is in flight belongs to the step too; it is taken out again, since it is recorded when it ends.
+        let ended = recording.requests.len();
+        recording.requests.extend(self.loader.in_flight());
+        let mut span = *recording.steps.iter().rfind(|s| s.step == step).context("a step that was never begun")?;
+        span.measured.end = span.measured.end.min(self.clock.now());
+        let stores = Stores::new(recording, &self.prepared.scenario, &self.prepared.rules);
+        let analysis = Analysis::new(recording, &self.prepared.scenario, &self.prepared.rules, &stores);
+        let verdict = analysis.step(&span);
+        let missing = analysis.observations_missing(&span, &verdict);
+        recording.requests.truncate(ended);
+        Ok((verdict, missing))
+    }
+
+    fn missing(&mut self, step: u32) -> anyhow::Result<u64> {
+        Ok(self.judge(step)?.1)
+    }
+
+    /// Waits until `until` while the load goes on; comes back early when the run must stop.
+    async fn wait(&mut self, doing: &'static str, until: Offset) -> anyhow::Result<Waited> {
+        loop {
+            let now = self.clock.now();
+            if now >= until {
+                return Ok(Waited::Through);
+            }
+            if self.tape.until((now + LOOK).min(until)).await? == Woke::Interrupted {
+                return Ok(Waited::Stop(CutShort::Interrupted));
+            }
+            if let Some(says) = self.lost() {
+                self.tape.note("target_lost", says.clone());
+                self.progress.say(&format!("the target is lost: {says}"));
+                return Ok(Waited::Stop(CutShort::TargetLost));
+            }
+            let now = self.clock.now();
+            let shown = self.look(doing, until.since(now));
+            self.progress.tick(now, &shown);
+        }
+    }
+
+    /// Stops sending and waits until client and server are at rest.
+    async fn drain(&mut self) -> anyhow::Result<Waited> {
+        let begun = self.clock.now();
+        let until = begun + self.prepared.lengths.drain;
+        {
+            let Live { loader, tape, clock, prepared, .. } = self;
+            let mut drained = std::pin::pin!(loader.drain(prepared.lengths.drain));
+            loop {
+                let look = clock.now() + LOOK;
+                tokio::select! {
+                    biased;
+                    _ = &mut drained => break,
+                    woke = tape.until(look) => if woke? == Woke::Interrupted {
+                        return Ok(Waited::Stop(CutShort::Interrupted));
+                    },
+                }
+            }
+        }
+        while !self.server_at_rest(begun) {
+            let now = self.clock.now();
+            if now >= until {
+                self.tape.note("drain_timeout", "the server did not come to rest before the step");
+                self.progress.say("the server did not come to rest; the next step starts all the same");
+                break;
+            }
+            match self.wait("drain", (now + LOOK).min(until)).await? {
+                Waited::Through => {}
+                stop @ Waited::Stop(_) => return Ok(stop),
+            }
+        }
+        self.reset_prefix().await;
+        Ok(Waited::Through)
+    }
+
+    /// Whether the newest page, read after `since`, shows nothing running and nothing waiting.
+    /// Without a page there is nothing to wait for.
+    fn server_at_rest(&self, since: Offset) -> bool {
+        let Some(poller) = &self.poller else { return true };
+        let Some(scrape) = poller.latest().filter(|s| s.sent > since && s.result.is_ok()) else { return false };
+        let gauges = Gauges::of(&self.prepared.rules, &scrape);
+        gauges.waiting.unwrap_or(0.0) == 0.0 && gauges.running.unwrap_or(0.0) == 0.0
+    }
+
+    /// Why the target counts as lost, if it does.
+    fn lost(&mut self) -> Option<String> {
+        if let Some(server) = &mut self.server
+            && let Some(status) = server.ended()
+        {
+            return Some(format!(
+                "the server died: {}; its last words ({}):\n{}",
+                launch::say(status),
+                server.log().display(),
+                server.last_words()
+            ));
+        }
+        let now = self.clock.now();
+        let mut failures = 0;
+        for r in self.tape.recording.requests.iter().rev() {
+            match &r.outcome {
+                Outcome::Failed { class: FailureClass::Connect | FailureClass::ConnectionReset, detail, .. } => {
+                    failures += 1;
+                    if failures >= LOST_COUNT && now.since(r.finished) >= LOST_AFTER {
+                        return Some(format!("nothing has got through for {} s: {detail}", LOST_AFTER.as_secs()));
+                    }
+                }
+                _ => break,
+            }
+        }
+        None
+    }
+
+    fn look(&self, doing: &'static str, left: Duration) -> Now {
+        let live = self.loader.live();
+        let scrape = self.poller.as_ref().and_then(Poller::latest);
+        let gauges = scrape.map(|s| Gauges::of(&self.prepared.rules, &s)).unwrap_or_default();
+        Now {
+            doing,
+            left,
+            in_flight: live.in_flight,
+            ended: [live.ended, live.failed],
+            ttft_s: live.ttft_p50.map(|d| d.as_secs_f64()),
+            gap_s: live.gap_p50.map(|d| d.as_secs_f64()),
+            waiting: gauges.waiting,
+            running: gauges.running,
+            kv_usage: gauges.kv_usage,
+        }
+    }
+
+    async fn reset_prefix(&mut self) {
+        if let Some(reset) = &self.reset {
+            let (code, says) = reset.post().await;
+            self.tape.note(code, says);
+        }
+    }
+
+    fn step_border(&self) {
+        if let Some(gpu) = &self.gpu {
+            gpu.step_border();
+        }
+    }
+
+    /// Ends all that is still on its way and closes the recording.
+    async fn finish(self, reason: StopReason) -> anyhow::Result<(Recording, Pages)> {
+        let Live { clock, mut tape, mut loader, poller, gpu, .. } = self;
+        loader.stop().await;
+        drop(loader);
+        let pages = match poller {
+            Some(poller) => poller.stop().await,
+            None => Pages::default(),
+        };
+        if let Some(gpu) = gpu {
+            gpu.stop().await;
+        }
+        tape.put(Event::Ended(Ended { at: clock.now(), reason })).await?;
+        Ok((tape.finish().await?, pages))
+    }
+}
+
+fn stop_reason(cut: CutShort) -> StopReason {
+    match cut {
+        CutShort::Interrupted => StopReason::Interrupted,
+        CutShort::TargetLost => StopReason::TargetLost,
+    }
+}
+
+/// Posts `/reset_prefix_cache` and checks the answer.
+pub struct PrefixReset {
+    /// The HTTP client to use.
+    pub http: reqwest::Client,
+    /// Where to post.
+    pub url: reqwest::Url,
+}
+
+impl PrefixReset {
+    /// A note's code and words: what the server answered.
+    async fn post(&self) -> (&'static str, String) {
+        match self.http.post(self.url.clone()).send().await {
+            Ok(answer) if answer.status().is_success() => ("prefix_reset", "the prefix cache was reset".into()),
+            Ok(answer) => ("prefix_reset_refused", format!("/reset_prefix_cache answered {}", answer.status())),
+            Err(error) => ("prefix_reset_refused", format!("/reset_prefix_cache: {error}")),
+        }
+    }
+}
+
+/// Writes the pages that came first and last, verbatim.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn keep_pages(folder: &Path, pages: &Pages) -> anyhow::Result<()> {
+    for (name, page) in [("metrics-first.prom", &pages.first), ("metrics-last.prom", &pages.last)] {
+        if let Some(page) = page {
+            crate::record::write_file(folder, name, page)?;
+        }
+    }
+    Ok(())
+}

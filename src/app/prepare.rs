@@ -1,0 +1,115 @@
+//! Everything that can be refused before anything is sent: scenario, rules, ladder, lengths.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::analyze;
+use crate::cli::RunArgs;
+use crate::error::Refusal;
+use crate::ladder::Ladder;
+use crate::model::recording::RuleFile;
+use crate::model::time::ClockKind;
+use crate::rules::{Limits, RuleError, RuleSet, builtin};
+use crate::scenario::Scenario;
+
+use super::resolve::{self, Resolved};
+use super::steps::StepLengths;
+
+/// How long a step is measured when no rule needs any length.
+const SHORTEST: Duration = Duration::from_secs(10);
+
+/// A run that can begin.
+pub struct Prepared {
+    /// What is to be done.
+    pub scenario: Scenario,
+    /// A key from the command line; never written anywhere.
+    pub api_key: Option<String>,
+    /// The rule files as they go into the recording.
+    pub rule_files: Vec<RuleFile>,
+    /// The same with limits and scale filled in.
+    pub rules: RuleSet,
+    /// How many at once.
+    pub ladder: Ladder,
+    /// How long.
+    pub lengths: StepLengths,
+    /// Which rule decides the length of a step, if one does.
+    pub longest_rule: Option<String>,
+}
+
+impl Prepared {
+    /// From the command line.
+    ///
+    /// # Errors
+    /// Whatever is wrong with scenario, flags or rules.
+    pub fn new(args: &RunArgs) -> Result<Prepared, Refusal> {
+        let Resolved { scenario, api_key } = resolve::resolve(args)?;
+        let usage = |says: String| Refusal::usage(says, "");
+        let ladder = Ladder::new(&scenario.ladder).map_err(|e| usage(e.to_string()))?;
+        let rule_files = rule_files(&scenario)?;
+        let rules = load(&rule_files, &scenario)?;
+        let timing = analyze::timing(&scenario);
+        rules.check_windows(timing).map_err(refuse)?;
+        let needed = rules.step_length(timing);
+        let longest_rule = needed.map(|(_, rule)| rule.to_owned());
+        let hold = needed.map_or(SHORTEST, |(length, _)| length);
+        let lengths = StepLengths::new(&scenario.ladder, hold).map_err(|says| {
+            let hint = longest_rule.as_ref().map_or_else(String::new, |rule| {
+                format!("the longest is {rule}; leave out hold, or use time_scale for experiments")
+            });
+            Refusal::usage(says, hint)
+        })?;
+        Ok(Prepared { scenario, api_key, rule_files, rules, ladder, lengths, longest_rule })
+    }
+
+    /// Which clock the run is timed by.
+    pub fn clock(&self) -> ClockKind {
+        if self.scenario.sim.is_some() { ClockKind::Simulated } else { ClockKind::Real }
+    }
+}
+
+/// The texts of the rule files that a scenario names, or of the shipped ones.
+fn rule_files(scenario: &Scenario) -> Result<Vec<RuleFile>, Refusal> {
+    let spec = &scenario.rules;
+    if !spec.enabled {
+        return Ok(Vec::new());
+    }
+    let gpu = scenario.gpu.source != crate::gpu::Source::Off && scenario.sim.is_none();
+    let shipped = builtin::files(&spec.engine, gpu);
+    if spec.files.is_empty() {
+        return Ok(shipped);
+    }
+    let mut out: Vec<RuleFile> = Vec::new();
+    for path in &spec.files {
+        out.push(read(path)?);
+    }
+    if spec.shipped {
+        // Names and facts of the engine serve the pairs and the tables, whoever's alerts judge.
+        out.extend(shipped);
+    }
+    Ok(out)
+}
+
+/// One rule file.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read(path: &Path) -> Result<RuleFile, Refusal> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Refusal::usage(format!("cannot read the rule file {}: {e}", path.display()), ""))?;
+    Ok(RuleFile { name: path.display().to_string(), text })
+}
+
+/// Rules with the scenario's limits and scale.
+///
+/// # Errors
+/// Names file, group, rule and expression.
+pub fn load(files: &[RuleFile], scenario: &Scenario) -> Result<RuleSet, Refusal> {
+    let slo = scenario.targets();
+    let limits =
+        Limits { ttft_p99_s: slo.ttft_p99_s, itl_p99_s: slo.itl_p99_s, error_rate_ratio: slo.error_rate_ratio };
+    RuleSet::load(files, &limits, scenario.time_scale).map_err(refuse)
+}
+
+fn refuse(error: RuleError) -> Refusal {
+    Refusal::usage(error.to_string(), error.hint().unwrap_or_default())
+}

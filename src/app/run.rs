@@ -1,0 +1,190 @@
+//! `plimsoll run`: left, then right.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::watch;
+
+use crate::analyze;
+use crate::cli::RunArgs;
+use crate::error::Exit;
+use crate::load::{LoadOptions, Loader};
+use crate::model::recording::{FORMAT, Header, Recording};
+use crate::model::time::{Clock, ClockKind};
+use crate::model::verdict::{RunOutcome, Verdict};
+use crate::record::{self, Redactor, Writer};
+use crate::scrape::{Page, Poller};
+use crate::sim;
+use crate::{gpu, report};
+
+use super::launch::Server;
+use super::live::{Live, PrefixReset, keep_pages};
+use super::prepare::Prepared;
+use super::progress::Progress;
+use super::{probe, simulate};
+
+/// Where results go without `--out`.
+const RESULTS: &str = "results";
+/// What the stand-in is called where a URL would stand: its real port changes from run to run.
+const SIM_URL: &str = "sim://";
+
+/// Runs the ladder and answers.
+pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
+    let prepared = Prepared::new(args)?;
+    let runtime = runtime(prepared.clock())?;
+    let (folder, recording) = runtime.block_on(live(&prepared, args))?;
+    drop(runtime);
+    let verdict = judge(&recording, &prepared, &folder)?;
+    super::tell(&verdict, args.json, Some(&folder))?;
+    Ok(exit(&verdict, prepared.scenario.rules.enabled))
+}
+
+/// A runtime for the clock: paused and single-threaded for the stand-in, so that the same seed gives
+/// the same bytes.
+pub fn runtime(clock: ClockKind) -> anyhow::Result<tokio::runtime::Runtime> {
+    let mut builder = match clock {
+        ClockKind::Simulated => tokio::runtime::Builder::new_current_thread(),
+        ClockKind::Real => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if clock == ClockKind::Simulated {
+        builder.start_paused(true);
+    }
+    builder.enable_all().build().context("starting the runtime")
+}
+
+/// The exit code that a verdict stands for; see [`Exit`] for the order.
+pub fn exit(verdict: &Verdict, judged: bool) -> Exit {
+    use crate::model::recording::StopReason;
+    match verdict.stopped {
+        Some(StopReason::Interrupted) => return Exit::Interrupted,
+        Some(StopReason::TargetLost) => return Exit::Target,
+        _ => {}
+    }
+    if verdict.gate.as_ref().is_some_and(|g| !g.passed) {
+        return Exit::GateFailed;
+    }
+    match verdict.outcome {
+        RunOutcome::Inconclusive if judged => Exit::Inconclusive,
+        _ => Exit::Done,
+    }
+}
+
+fn judge(recording: &Recording, prepared: &Prepared, folder: &Path) -> anyhow::Result<Verdict> {
+    let stores = analyze::Stores::new(recording, &prepared.scenario, &prepared.rules);
+    let verdict = analyze::Analysis::new(recording, &prepared.scenario, &prepared.rules, &stores).verdict();
+    report::write_all(folder, &verdict, Some(&analyze::plots(recording, &stores)))
+        .with_context(|| format!("writing the reports into {}", folder.display()))?;
+    Ok(verdict)
+}
+
+/// Sets everything up, climbs, and leaves the recording in its folder.
+async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, Recording)> {
+    let clock = Clock::start(prepared.clock());
+    let mut scenario = prepared.scenario.clone();
+    let mut progress = Progress::new(clock.kind(), args.no_tui);
+    let interrupt = interrupts();
+
+    // The folder first: a full or read-only disk must cost no run.
+    let redactor = Redactor::new(probe::secrets(&scenario, prepared.api_key.as_deref()));
+    let folder = record::create_folder(Path::new(RESULTS), args.out.as_deref(), &scenario.name, clock.epoch_unix_ms())?;
+
+    let mut server = None;
+    if let Some(profile) = &scenario.sim {
+        let listener = sim::bind(([127, 0, 0, 1], 0).into()).context("listening for the stand-in")?;
+        let address = listener.local_addr().context("reading the stand-in's address")?;
+        scenario.target.url = format!("http://{address}");
+        let served = sim::serve_on(clock, listener, simulate::profile(profile)?, scenario.seed, std::future::pending());
+        tokio::spawn(served);
+    } else if args.launch {
+        let spec = scenario.server.as_ref().context("a scenario without [server]")?;
+        let log = folder.join("server.log");
+        progress.say(&format!("starting the server; its log is {}", log.display()));
+        server = Some(Server::start(spec, &log)?);
+    }
+    let target = match &mut server {
+        None => probe::target(prepared, &scenario, &clock).await?,
+        Some(server) => {
+            let limit = scenario.server.as_ref().map_or(Duration::ZERO, |s| s.ready_timeout);
+            probe::until_ready(prepared, &scenario, server, &clock, limit, &interrupt).await?
+        }
+    };
+    let mut facts = target.facts.clone();
+    if let Some(profile) = &scenario.sim {
+        // The port is the system's choice; equal seeds must give equal bytes.
+        facts.url = format!("{SIM_URL}{}", profile.profile);
+        facts.metrics_url = facts.metrics_url.map(|_| format!("{SIM_URL}{}/metrics", profile.profile));
+    }
+    probe::metrics(&target, &scenario, &prepared.rules).await?;
+
+    let nonce = scenario.nonce.clone().unwrap_or_else(nonce);
+    let workload = probe::workload(&scenario, &nonce, &target)?;
+    probe::fits(&workload, &target)?;
+
+    let header = Header {
+        format: FORMAT.into(),
+        tool_version: env!("CARGO_PKG_VERSION").into(),
+        scenario: scenario.name.clone(),
+        scenario_toml: prepared.scenario.to_toml(),
+        rule_files: prepared.rule_files.clone(),
+        clock: clock.kind(),
+        epoch_unix_ms: clock.epoch_unix_ms(),
+        nonce,
+        seed: scenario.seed,
+        time_scale: scenario.time_scale,
+        target: facts,
+        server_command: server.as_ref().map(|s| s.argv.clone()),
+    };
+    let writer = Writer::create(&folder, header, redactor.clone())?;
+    record::write_file(&folder, "scenario.toml", writer.header().scenario_toml.as_bytes())?;
+    let tape = super::tape::Tape::new(writer, clock, interrupt);
+
+    let poller = match &target.facts.metrics_url {
+        Some(url) => {
+            let spec = scenario.metrics.scaled(scenario.time_scale);
+            let poller = Poller::start(Page::server(url), &spec, clock, tape.sender())?;
+            // Counters show only what comes after the first scrape.
+            poller.first().await;
+            Some(poller)
+        }
+        None => None,
+    };
+    let gpu = match scenario.sim {
+        Some(_) => None,
+        None => gpu::start(&scenario.gpu, clock, tape.sender()).await.map_err(probe::gpu)?,
+    };
+    let reset = scenario
+        .ladder
+        .prefix_reset
+        .then(|| PrefixReset { http: target.http.clone(), url: target.base.beside("reset_prefix_cache") });
+    let options = LoadOptions { seed: scenario.seed, ..LoadOptions::default() };
+    let loader = Loader::new(Arc::new(target), Arc::new(workload), clock, tape.sender(), options);
+    let live = Live { prepared, clock, tape, loader, poller, gpu, server: server.as_mut(), reset, progress };
+    let (recording, pages) = live.climb().await?;
+    keep_pages(&folder, &pages)?;
+    if let Some(mut server) = server {
+        tokio::task::spawn_blocking(move || server.stop()).await.context("stopping the server")?;
+    }
+    Ok((folder, recording))
+}
+
+/// Counts Ctrl-Cs. The first ends the run cleanly; the second ends the process at once.
+fn interrupts() -> watch::Receiver<u32> {
+    let (count, receiver) = watch::channel(0);
+    tokio::spawn(async move {
+        while tokio::signal::ctrl_c().await.is_ok() {
+            count.send_modify(|n| *n += 1);
+            if *count.borrow() > 1 {
+                std::process::exit(i32::from(Exit::Interrupted.code()));
+            }
+        }
+    });
+    receiver
+}
+
+/// Sixteen hexadecimal digits that no other run has: the keys of a fresh hasher are random.
+fn nonce() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    format!("{:016x}", std::collections::hash_map::RandomState::new().build_hasher().finish())
+}

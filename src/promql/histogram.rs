@@ -64,7 +64,7 @@ fn quantile(q: f64, buckets: &mut Vec<Bucket>, reading: Reading) -> f64 {
     }
     let rank = q * total;
     let finite = &buckets[..buckets.len() - 1];
-    let b = finite.partition_point(|b| !(b.1 >= rank));
+    let b = finite.partition_point(|b| b.1 < rank || b.1.is_nan());
     if b == finite.len() {
         return finite[b - 1].0;
     }

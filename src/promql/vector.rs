@@ -26,7 +26,7 @@ impl Key<'_> {
         }
     }
 
-    fn pairs<'l>(self, labels: &'l Labels) -> impl Iterator<Item = (&'l str, &'l str)> {
+    fn pairs(self, labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
         labels.iter().filter(move |(n, _)| self.holds(n))
     }
 

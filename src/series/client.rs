@@ -112,7 +112,7 @@ pub(super) fn add(
         store.add_series(Labels::new(labels), times, 0, cells);
     };
     for (name, histogram) in [("plimsoll_client_ttft_seconds", seen.ttft), ("plimsoll_client_gap_seconds", seen.gap)] {
-        let (buckets, sum, count) = histogram.columns();
+        let Columns { buckets, sum, count } = histogram.columns();
         for (bound, cells) in buckets {
             column(&format!("{name}_bucket"), Some(("le", &bound)), cells);
         }
@@ -241,8 +241,7 @@ impl Histogram {
         self.total.add(slot, 1);
     }
 
-    /// Cumulative buckets by the text of their bound, sum in seconds, and count.
-    fn columns(self) -> (Vec<(String, Vec<f64>)>, Vec<f64>, Vec<f64>) {
+    fn columns(self) -> Columns {
         let n = self.bounds_s.len();
         let mut so_far = vec![0_u64; n];
         let slots = self.finite.len() / n;
@@ -257,8 +256,17 @@ impl Histogram {
         }
         let texts = self.bounds_s.iter().map(|b| format!("{b:?}"));
         let sum = self.sum_us.running().into_iter().map(|us| us / 1e6).collect();
-        (texts.zip(columns).collect(), sum, self.total.running())
+        Columns { buckets: texts.zip(columns).collect(), sum, count: self.total.running() }
     }
+}
+
+/// A histogram as the cells of its series.
+struct Columns {
+    /// Cumulative counts of the finite buckets, by the text of their bound.
+    buckets: Vec<(String, Vec<f64>)>,
+    /// Seconds.
+    sum: Vec<f64>,
+    count: Vec<f64>,
 }
 
 /// All that is gathered in one pass over the timelines.

@@ -233,6 +233,21 @@ proptest! {
 }
 
 #[test]
+fn a_long_recording_is_read_by_several_threads_in_its_order() {
+    let folder = Folder::new("long");
+    let note = |n: u64| Event::Note(Note { at: Offset(n), code: "n".into(), says: "x".repeat(100 + n as usize % 50) });
+    let events: Vec<Event> = (0..20_000).map(note).collect();
+    let live = write(&folder.0, &events);
+    let file = folder.0.join("run.jsonl");
+    assert!(std::fs::metadata(&file).unwrap().len() > 3 << 20);
+    assert_eq!(read(&folder.0).unwrap(), live);
+    let mut text = std::fs::read_to_string(&file).unwrap();
+    text.insert_str(text.rfind("{\"note\"").unwrap(), "nonsense\n");
+    let error = read_bytes(text.as_bytes(), &file).unwrap_err().to_string();
+    assert!(error.contains("line 20001:"), "{error}");
+}
+
+#[test]
 fn errors_name_file_and_line() {
     let folder = Folder::new("errors");
     write(&folder.0, &[Event::Note(Note { at: Offset(1), code: "a".into(), says: "b".into() })]);

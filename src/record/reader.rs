@@ -1,7 +1,7 @@
 //! A recording read back: exactly what was held live.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufRead as _};
 use std::path::{Path, PathBuf};
 
 use super::RUN_FILE;
@@ -148,15 +148,18 @@ fn parse_part(part: &[u8], last: bool) -> Part {
     let mut lines = Vec::new();
     let mut rest = part;
     while !rest.is_empty() {
-        let end = rest.iter().position(|b| *b == b'\n');
-        let text = &rest[..end.unwrap_or(rest.len())];
-        rest = &rest[(text.len() + 1).min(rest.len())..];
+        let from = rest;
+        let length = rest.skip_until(b'\n').expect("memory can always be read");
+        let (text, whole) = match from[..length].split_last() {
+            Some((b'\n', text)) => (text, true),
+            _ => (from, false),
+        };
         lines.push(if text.trim_ascii().is_empty() {
             None
         } else {
             let parsed = decode::line(text);
             // Only a line without its newline can be torn.
-            if parsed.is_err() && last && end.is_none() { None } else { Some(parsed) }
+            if parsed.is_err() && last && !whole { None } else { Some(parsed) }
         });
     }
     Part { lines }

@@ -31,7 +31,9 @@ pub const LEAST_SHARE: f64 = 0.5;
 
 /// Why `alert`, which fired in `span`, did so.
 pub fn explain(judge: &Judge<'_>, span: &StepSpan, alert: &AlertVerdict) -> Explanation {
-    let lens = judge.lens(span.measured);
+    // The warm-up runs at the step's own load: with it in sight, means over a minute are known from
+    // the first judged instant on.
+    let lens = judge.lens(span.whole());
     let window = window(span, alert, &lens);
     let labels = Labels::new(alert.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     let numbers = Numbers::read(judge, &lens, span, window, &labels);

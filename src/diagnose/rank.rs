@@ -60,7 +60,9 @@ pub(super) fn rank<'a>(
     let rules = judge.rules();
     let named = rules.pairs().any(|p| p.can_explain(alert));
     let can = |p: &Alert| if named { p.can_explain(alert) } else { p.explains.as_ref().is_some_and(|e| !e.is_empty()) };
-    let candidates = rules.pairs().filter(|p| can(p)).map(|pair| Candidate {
+    // What was never read (no GPU, another engine) was not ruled out either.
+    let read = |p: &Alert| judge.reads_any(p, span);
+    let candidates = rules.pairs().filter(|p| can(p) && read(p)).map(|pair| Candidate {
         pair,
         held: if pair.annotations.get("plimsoll_view").is_some_and(|v| v == "run") {
             judge.held_over_run(&pair.expr, window, labels)
@@ -68,7 +70,6 @@ pub(super) fn rank<'a>(
             lens.held(&pair.expr, window.0, window.1, labels)
         },
     });
-    let _ = span;
     order(candidates.collect())
 }
 

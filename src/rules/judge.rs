@@ -1,12 +1,11 @@
 //! One step, judged: every alert, on the production grid, at every phase.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use crate::model::recording::Recording;
 use crate::model::sample::{Labels, NAME, SourceKind};
 use crate::model::step::StepSpan;
-use crate::model::time::{Offset, Span};
+use crate::model::time::Span;
 use crate::model::units::human_seconds;
 use crate::model::verdict::{AlertState, AlertVerdict};
 use crate::promql::Expr;
@@ -106,18 +105,18 @@ impl<'a> Judge<'a> {
         let scrape_ms = self.timing.scrape_ms();
         let grid = Grid { interval_ms: scrape_ms, phase_ms: from_ms + phase_ms };
         let view = View::on_grid(self.store, from_ms, grid);
-        let mut overlay = self.facts.clone();
         let mut recorder = Recorder::new(self.rules, needed);
+        let mut recorded = (!recorder.is_empty()).then(|| self.facts.clone());
         for tally in tallies.iter_mut() {
             tally.begin_phase();
         }
         // The evaluation comes one poll after the scrape that it is meant to see.
         let mut at_ms = from_ms + phase_ms + self.timing.poll_ms();
         while at_ms <= end_ms {
-            if !recorder.is_empty() {
-                recorder.record(&self.engine, &view, &mut overlay, at_ms);
+            if let Some(overlay) = &mut recorded {
+                recorder.record(&self.engine, &view, overlay, at_ms);
             }
-            let here = view.clone().with_overlay(&overlay);
+            let here = view.clone().with_overlay(recorded.as_ref().unwrap_or(&self.facts));
             for tally in tallies.iter_mut() {
                 tally.evaluate(self, &here, at_ms);
             }
@@ -156,7 +155,8 @@ impl<'a> Judge<'a> {
                 .map(|ms| self.seconds(ms));
             return out;
         }
-        let because = |state, says: String| AlertVerdict { state, because: Some(says), ..out.clone() };
+        let because =
+            |state, says: String| AlertVerdict { state, because: Some(says), phase_share: None, ..out.clone() };
         if !self.any_series(alert, seen, end_ms) {
             if alert.optional() {
                 return out;
@@ -204,7 +204,8 @@ impl<'a> Judge<'a> {
         out
     }
 
-    fn any_series(&self, alert: &Alert, seen: &View<'_>, end_ms: i64) -> bool {
+    /// Whether any series that a rule reads, directly or through recording rules, has a sample.
+    pub(crate) fn any_series(&self, alert: &Alert, seen: &View<'_>, end_ms: i64) -> bool {
         let leaves = self.rules.leaves(&alert.expr);
         // `absent(x)` is about x not being there, and a rule without selectors needs no data.
         leaves.is_empty()
@@ -235,6 +236,12 @@ impl<'a> Judge<'a> {
             }));
         }
         out
+    }
+
+    /// Whether anything that a rule reads was there in a step.
+    pub fn reads_any(&self, rule: &Alert, span: &StepSpan) -> bool {
+        let view = View::since(self.store, self.recording.unix_ms(span.warmup.start));
+        self.any_series(rule, &view, self.recording.unix_ms(span.measured.end))
     }
 
     /// The rules that it judges by.
@@ -268,7 +275,7 @@ impl<'a> Judge<'a> {
 
     /// Unix ms of a number of seconds since the start of the run.
     pub(crate) fn unix_ms(&self, seconds: f64) -> i64 {
-        self.recording.unix_ms(Offset::from_duration(Duration::from_secs_f64(seconds.max(0.0))))
+        self.recording.header.epoch_unix_ms + (seconds * 1e3).round() as i64
     }
 }
 

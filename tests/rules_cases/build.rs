@@ -12,17 +12,17 @@ use plimsoll::promql::Reading;
 use plimsoll::rules::{Judge, Limits, RuleSet, Timing, builtin};
 use plimsoll::series::Store;
 
-pub const EPOCH_MS: i64 = 1_767_225_600_000;
+pub(crate) const EPOCH_MS: i64 = 1_767_225_600_000;
 
 /// A run under construction; times in seconds.
-pub struct Run {
-    pub recording: Recording,
-    pub poll_s: f64,
-    pub scale: f64,
+pub(crate) struct Run {
+    pub(crate) recording: Recording,
+    pub(crate) poll_s: f64,
+    pub(crate) scale: f64,
 }
 
 impl Run {
-    pub fn new(poll_s: f64, scale: f64) -> Run {
+    pub(crate) fn new(poll_s: f64, scale: f64) -> Run {
         let header = Header {
             format: plimsoll::model::recording::FORMAT.into(),
             tool_version: "test".into(),
@@ -41,12 +41,12 @@ impl Run {
     }
 
     /// A climbing step, measured from its start.
-    pub fn step(self, streams: u32, from_s: f64, to_s: f64) -> Run {
+    pub(crate) fn step(self, streams: u32, from_s: f64, to_s: f64) -> Run {
         self.warm_step(streams, from_s, from_s, to_s)
     }
 
     /// A climbing step with a warm-up.
-    pub fn warm_step(mut self, streams: u32, begin_s: f64, from_s: f64, to_s: f64) -> Run {
+    pub(crate) fn warm_step(mut self, streams: u32, begin_s: f64, from_s: f64, to_s: f64) -> Run {
         let step = self.recording.steps.len() as u32;
         let plan =
             StepPlan { step, load: Load::Concurrency(streams), phase: Phase::Climb, repeat: 0, drain_first: false };
@@ -57,7 +57,7 @@ impl Run {
     }
 
     /// Scrapes of the server from 0 to `until_s`; `None` is a failed one.
-    pub fn server(mut self, until_s: f64, page: impl Fn(f64) -> Option<Vec<Sample>>) -> Run {
+    pub(crate) fn server(mut self, until_s: f64, page: impl Fn(f64) -> Option<Vec<Sample>>) -> Run {
         let mut t = 0.0;
         while t <= until_s {
             self.scrape(t, page(t));
@@ -66,7 +66,7 @@ impl Run {
         self
     }
 
-    pub fn scrape(&mut self, t: f64, page: Option<Vec<Sample>>) {
+    pub(crate) fn scrape(&mut self, t: f64, page: Option<Vec<Sample>>) {
         let failure = || ScrapeFailure { class: "status".into(), detail: "500".into() };
         self.recording.apply(Event::Scrape(Scrape {
             source: SourceKind::Server,
@@ -78,7 +78,7 @@ impl Run {
     }
 
     /// A request of the given sizes; `ttft_s` after `sent_s` comes its first token.
-    pub fn request(&mut self, step: u32, sent_s: f64, ttft_s: f64, prompt: u32, output: u32, outcome: Outcome) {
+    pub(crate) fn request(&mut self, step: u32, sent_s: f64, ttft_s: f64, prompt: u32, output: u32, outcome: Outcome) {
         let failed = matches!(outcome, Outcome::Failed { .. });
         let chunk = |s: f64| TokenChunk { at: at(sent_s + s), running_tokens: None };
         let finished = at(sent_s + ttft_s + 0.1);
@@ -108,7 +108,7 @@ impl Run {
     }
 
     /// Requests of one size, `every_s` apart, over a step.
-    pub fn requests(mut self, step: u32, every_s: f64, ttft_s: f64, prompt: u32, output: u32) -> Run {
+    pub(crate) fn requests(mut self, step: u32, every_s: f64, ttft_s: f64, prompt: u32, output: u32) -> Run {
         let span = self.recording.steps[step as usize];
         let mut t = span.warmup.start.as_secs_f64();
         while t + ttft_s + 0.1 < span.measured.end.as_secs_f64() {
@@ -118,23 +118,23 @@ impl Run {
         self
     }
 
-    pub fn timing(&self) -> Timing {
+    pub(crate) fn timing(&self) -> Timing {
         Timing { poll: Duration::from_secs_f64(self.poll_s), ..Timing::default() }
     }
 
     /// Judges with `rules`; hands everything to `look`.
-    pub fn judged<T>(&self, rules: &RuleSet, look: impl FnOnce(&Judge<'_>) -> T) -> T {
+    pub(crate) fn judged<T>(&self, rules: &RuleSet, look: impl FnOnce(&Judge<'_>) -> T) -> T {
         let store = Store::from_recording(&self.recording);
         look(&Judge::new(rules, &self.recording, &store, Reading::V3, self.timing()))
     }
 
     /// The shipped rules for vLLM, at this run's scale.
-    pub fn shipped(&self) -> RuleSet {
+    pub(crate) fn shipped(&self) -> RuleSet {
         RuleSet::load(&builtin::files("vllm", true), &Limits::default(), self.scale).unwrap()
     }
 
     /// Explains `alert` in a step as if it had fired at its end.
-    pub fn explained(&self, step: usize, alert: &str) -> Explanation {
+    pub(crate) fn explained(&self, step: usize, alert: &str) -> Explanation {
         let rules = self.shipped();
         self.judged(&rules, |judge| {
             let span: StepSpan = self.recording.steps[step];
@@ -144,28 +144,28 @@ impl Run {
     }
 }
 
-pub fn at(seconds: f64) -> Offset {
+pub(crate) fn at(seconds: f64) -> Offset {
     Offset::from_millis((seconds * 1e3).round() as u64)
 }
 
 /// Rules out of YAML text.
-pub fn rules(text: &str) -> RuleSet {
+pub(crate) fn rules(text: &str) -> RuleSet {
     RuleSet::load(&[RuleFile { name: "test.yml".into(), text: text.into() }], &Limits::default(), 1.0).unwrap()
 }
 
 /// A sample of the server's engine 0: `("num_requests_waiting", 4.0)` and so on.
-pub fn vllm(name: &str, value: f64) -> Sample {
+pub(crate) fn vllm(name: &str, value: f64) -> Sample {
     vllm_with(name, &[], value)
 }
 
-pub fn vllm_with(name: &str, extra: &[(&str, &str)], value: f64) -> Sample {
+pub(crate) fn vllm_with(name: &str, extra: &[(&str, &str)], value: f64) -> Sample {
     let name = format!("vllm:{name}");
     let own = [(NAME, name.as_str()), ("engine", "0"), ("model_name", "tiny")];
     Sample { labels: Labels::new(own.into_iter().chain(extra.iter().copied())), value }
 }
 
 /// The pool: `blocks` of `size` tokens, one of them reserved.
-pub fn pool(blocks: u32, size: u32) -> Sample {
+pub(crate) fn pool(blocks: u32, size: u32) -> Sample {
     let (b, s) = (blocks.to_string(), size.to_string());
     let labels = [(NAME, "vllm:cache_config_info"), ("engine", "0"), ("num_gpu_blocks", &b), ("block_size", &s)];
     Sample { labels: Labels::new(labels), value: 1.0 }

@@ -4,6 +4,13 @@
 //! down to what is drawn. What the client saw is derived here, from the recording; the
 //! server's and the GPU's signals are filled in by whoever can query them by neutral names.
 
+use std::collections::BTreeMap;
+
+use super::recording::Recording;
+use super::request::Outcome;
+use super::step::StepSpan;
+use super::time::Offset;
+
 /// One signal over time: seconds since the start of the run and the value then. `None` breaks
 /// the line: nothing was known there.
 pub type Trace = Vec<(f64, Option<f64>)>;
@@ -75,4 +82,135 @@ pub struct GpuTraces {
     pub power_w: Trace,
     /// Stretches in which a reason for lowered clocks was set, s.
     pub throttled_s: Vec<[f64; 2]>,
+}
+
+impl PlotData {
+    /// What the client saw, cut down to what is drawn; the rest is left empty, for the series to fill.
+    pub fn of_requests(recording: &Recording) -> PlotData {
+        let ttft = recording.requests.iter().map(|r| TtftDot {
+            at_s: r.began().as_secs_f64(),
+            ttft_s: r.ttft().map(|d| d.as_secs_f64()),
+            failed: matches!(r.outcome, Outcome::Failed { .. }),
+        });
+        PlotData {
+            ttft: ttft.collect(),
+            gaps: gap_bins(recording),
+            gap_histograms: gap_histograms(recording),
+            ..PlotData::default()
+        }
+    }
+}
+
+/// Every gap with the instant at which it ended.
+fn gaps(recording: &Recording) -> impl Iterator<Item = (Offset, f64)> + '_ {
+    let chunks = recording.requests.iter().flat_map(|r| r.chunks.windows(2));
+    chunks.map(|w| (w[1].at, w[1].at.since(w[0].at).as_secs_f64()))
+}
+
+/// As many stretches of time as a plot has room for.
+const GAP_BINS: u64 = 240;
+
+fn gap_bins(recording: &Recording) -> Vec<GapBin> {
+    // Whole seconds, so that a bin holds whole scrapes and the same gaps whatever the plot's width.
+    let width_us = recording.last.0.div_ceil(GAP_BINS).div_ceil(1_000_000).max(1) * 1_000_000;
+    let mut bins: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for (at, gap) in gaps(recording) {
+        bins.entry(at.0 / width_us).or_default().push(gap);
+    }
+    let bin = |(i, mut all): (u64, Vec<f64>)| {
+        all.sort_by(f64::total_cmp);
+        // The nearest rank is exact enough for a line of a few pixels.
+        let rank = |q: f64| all[((all.len() - 1) as f64 * q).round() as usize];
+        GapBin { at_s: (i as f64 + 0.5) * width_us as f64 / 1e6, p50_s: rank(0.5), p99_s: rank(0.99) }
+    };
+    bins.into_iter().map(bin).collect()
+}
+
+/// Bins a factor of ten: one is 12 % wider than the next.
+const BINS_A_DECADE: i32 = 20;
+
+/// The histogram of each step that has gaps: those that ended while it was measured.
+fn gap_histograms(recording: &Recording) -> Vec<GapHistogram> {
+    let mut steps: Vec<BTreeMap<i32, u64>> = vec![BTreeMap::new(); recording.steps.len()];
+    for (at, gap) in gaps(recording) {
+        // Below 0.1 ms nothing is told apart: such gaps are chunks of one read.
+        let bin = (gap.max(1e-4).log10() * f64::from(BINS_A_DECADE)).floor() as i32;
+        for (bins, _) in steps.iter_mut().zip(&recording.steps).filter(|(_, s)| s.measured.contains(at)) {
+            *bins.entry(bin).or_default() += 1;
+        }
+    }
+    let edge = |bin: i32| 10_f64.powf(f64::from(bin + 1) / f64::from(BINS_A_DECADE));
+    let histogram = |(bins, step): (BTreeMap<i32, u64>, &StepSpan)| {
+        let (first, last) = (*bins.keys().next()?, *bins.keys().next_back()?);
+        Some(GapHistogram {
+            step: step.step,
+            edges_s: (first..=last).map(edge).collect(),
+            counts: (first..=last).map(|i| bins.get(&i).copied().unwrap_or(0)).collect(),
+        })
+    };
+    steps.into_iter().zip(&recording.steps).filter_map(histogram).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::recording::{Event, FORMAT, Header, TargetFacts};
+    use crate::model::request::{RequestTimeline, TokenChunk, Usage};
+    use crate::model::step::{Load, Phase, StepPlan};
+    use crate::model::time::ClockKind;
+
+    fn recording() -> Recording {
+        let mut r = Recording::new(Header {
+            format: FORMAT.into(),
+            tool_version: String::new(),
+            scenario: String::new(),
+            scenario_toml: String::new(),
+            rule_files: vec![],
+            clock: ClockKind::Simulated,
+            epoch_unix_ms: 0,
+            nonce: String::new(),
+            seed: 0,
+            time_scale: 1.0,
+            target: TargetFacts::default(),
+            server_command: None,
+        });
+        let plan = StepPlan { step: 0, load: Load::Concurrency(1), phase: Phase::Climb, repeat: 0, drain_first: false };
+        r.apply(Event::StepStarted { at: Offset::ZERO, plan });
+        r.apply(Event::MeasureStarted { at: Offset::from_millis(1_000), step: 0 });
+        let stamps = [500, 520, 990, 1_010, 1_030, 2_030];
+        r.apply(Event::Request(RequestTimeline {
+            step: 0,
+            index: 0,
+            due: None,
+            sent: Offset::from_millis(300),
+            connect: None,
+            headers: None,
+            first_byte: None,
+            first_chunk: None,
+            first_answer: None,
+            chunks: stamps.map(|ms| TokenChunk { at: Offset::from_millis(ms), running_tokens: None }).to_vec(),
+            finished: Offset::from_millis(2_040),
+            finish_reason: None,
+            usage: Usage::default(),
+            server: None,
+            asked_prompt_tokens: None,
+            asked_output_tokens: None,
+            outcome: Outcome::Completed,
+        }));
+        r.apply(Event::StepEnded { at: Offset::from_millis(2_000), step: 0, cut_short: None });
+        r
+    }
+
+    #[test]
+    fn gaps_are_binned_by_arrival_and_counted_in_the_step_that_measured_them() {
+        let data = PlotData::of_requests(&recording());
+        assert_eq!(data.ttft, [TtftDot { at_s: 0.3, ttft_s: Some(0.2), failed: false }]);
+        let bins: Vec<(f64, f64, f64)> = data.gaps.iter().map(|b| (b.at_s, b.p50_s, b.p99_s)).collect();
+        assert_eq!(bins, [(0.5, 0.47, 0.47), (1.5, 0.02, 0.02), (2.5, 1.0, 1.0)]);
+        // The warm-up's gaps and the one that ended after the window are not the step's.
+        let [histogram] = data.gap_histograms.as_slice() else { panic!("one step") };
+        assert_eq!((histogram.step, histogram.counts.iter().sum::<u64>()), (0, 2));
+        let edge = histogram.edges_s[0];
+        assert!(edge > 0.02 && edge / 10_f64.powf(1.0 / 20.0) <= 0.02 + 1e-9, "{edge}");
+    }
 }

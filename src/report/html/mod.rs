@@ -9,7 +9,9 @@ use super::plot::{self, Plot};
 use super::rows;
 use super::text::{self, instant, level, level_unit, number, percent, seconds};
 use crate::model::plot::PlotData;
-use crate::model::verdict::{AlertState, CheckState, Confidence, Explanation, StepOutcome, StepVerdict, Verdict};
+use crate::model::verdict::{
+    AlertState, CheckState, Confidence, Evidence, Explanation, StepOutcome, StepVerdict, Verdict,
+};
 
 mod markup;
 
@@ -124,39 +126,30 @@ fn key_figures(v: &Verdict) -> Vec<(String, String, String)> {
 /// Why, what to do, and what it is not.
 fn why(h: &mut Html, v: &Verdict) {
     let Some(e) = &v.explanation else { return };
-    h.within("section", &[("class", "cards"), ("aria-label", "explanation")], |h| {
-        h.within("div", &[("class", "card")], |h| {
-            h.leaf("h2", &[], "Because");
-            h.leaf("p", &[("class", "lead")], &e.summary);
-            pair(h, e);
-            if !e.evidence.is_empty() {
-                h.within("ul", &[("class", "evidence")], |h| {
-                    for evidence in &e.evidence {
-                        h.within("li", &[], |h| {
-                            h.text(&evidence.says);
-                            let numbers: Vec<String> = [("median", evidence.median), ("max", evidence.max)]
-                                .iter()
-                                .filter_map(|(word, x)| x.map(|x| format!("{word} {}", number(x))))
-                                .collect();
-                            if let Some(expr) = &evidence.expr {
-                                h.text(" ");
-                                h.leaf("code", &[], expr);
-                            }
-                            if !numbers.is_empty() {
-                                h.text(" ");
-                                h.leaf("span", &[("class", "muted")], &numbers.join(", "));
-                            }
-                        });
-                    }
-                });
-            }
-        });
-        h.within("div", &[("class", "card do")], |h| {
-            h.leaf("h2", &[], "Do");
-            list(h, "ol", &e.advice);
-            let not: Vec<_> = e.runner_up.iter().chain(&e.ruled_out).collect();
-            if !not.is_empty() {
-                h.leaf("h2", &[], "Not because");
+    h.within("section", &[("class", "card because"), ("aria-labelledby", "because")], |h| {
+        h.leaf("h2", &[("id", "because")], "Because");
+        h.leaf("p", &[("class", "lead")], &e.summary);
+        pair(h, e);
+        if !e.evidence.is_empty() {
+            h.within("ul", &[("class", "evidence")], |h| {
+                e.evidence.iter().for_each(|evidence| observation(h, evidence))
+            });
+        }
+    });
+    let not: Vec<_> = e.runner_up.iter().chain(&e.ruled_out).collect();
+    if e.advice.is_empty() && not.is_empty() {
+        return;
+    }
+    h.within("div", &[("class", "cards")], |h| {
+        if !e.advice.is_empty() {
+            h.within("section", &[("class", "card do"), ("aria-labelledby", "do")], |h| {
+                h.leaf("h2", &[("id", "do")], "Do");
+                h.within("ol", &[], |h| e.advice.iter().for_each(|advice| h.leaf("li", &[], advice)));
+            });
+        }
+        if !not.is_empty() {
+            h.within("section", &[("class", "card"), ("aria-labelledby", "not")], |h| {
+                h.leaf("h2", &[("id", "not")], "Not because");
                 h.within("ul", &[], |h| {
                     for r in not {
                         h.within("li", &[], |h| {
@@ -166,8 +159,26 @@ fn why(h: &mut Html, v: &Verdict) {
                         });
                     }
                 });
-            }
-        });
+            });
+        }
+    });
+}
+
+/// One piece of evidence, with the expression that it was read with and its numbers.
+fn observation(h: &mut Html, e: &Evidence) {
+    h.within("li", &[], |h| {
+        h.text(&e.says);
+        if let Some(expr) = &e.expr {
+            h.text(" ");
+            h.leaf("code", &[], expr);
+        }
+        let numbers = [("median", e.median), ("max", e.max)];
+        let numbers: Vec<String> =
+            numbers.iter().filter_map(|(word, x)| x.map(|x| format!("{word} {}", number(x)))).collect();
+        if !numbers.is_empty() {
+            h.text(" ");
+            h.leaf("span", &[("class", "muted")], &numbers.join(", "));
+        }
     });
 }
 
@@ -185,14 +196,6 @@ fn pair(h: &mut Html, e: &Explanation) {
         }
         h.text(" ");
         h.leaf("span", &[("class", "tag quiet")], confidence);
-    });
-}
-
-fn list(h: &mut Html, tag: &'static str, items: &[String]) {
-    h.within(tag, &[], |h| {
-        for item in items {
-            h.leaf("li", &[], item);
-        }
     });
 }
 

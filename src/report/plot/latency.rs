@@ -83,7 +83,7 @@ fn panel(v: &Verdict, side: &Side, area: &Area<'_>, room: u32) -> Result<(), Ref
     };
     let ticks = spread_out(&x, levels, room);
     let x = x.with_ticks(ticks);
-    let mut p = Panel::new(area, &x, &y, &[(side.name, side.color), ("p99, p50", ink::MUTED)], true)?;
+    let mut p = Panel::new(area, &x, &y, &[(side.name, side.color), ("strong: p99, thin: p50", ink::MUTED)], true)?;
     // The range in which a rule fires, from the lowest level at which one did.
     if let Some(firing) = v.lowest_firing_concurrency {
         p.band(firing, x.high(), ink::VERMILION.mix(0.08))?;

@@ -172,7 +172,7 @@ fn parts<'d>(v: &'d Verdict, data: &'d PlotData) -> Vec<Part<'d>> {
         && let Some(y) = Axis::log(p99.iter().chain(&p50).filter_map(|p| p.1).chain(near), 4, seconds)
     {
         out.push(Part {
-            head: vec![("gap between chunks", ink::BLUE), ("p99, p50", ink::MUTED)],
+            head: vec![("gap between chunks", ink::TEXT), ("p99", ink::BLUE), ("p50", ink::SKY)],
             y,
             draw: Box::new(move |p| {
                 p.line(&p50, ink::SKY, px(1) + 1)?;

@@ -25,6 +25,10 @@ pub enum Command {
     Check(Box<RunArgs>),
     /// Make the verdict of a recording again, offline
     Judge(JudgeArgs),
+    /// Ask a recording in PromQL
+    Query(QueryArgs),
+    /// Hand a recording's data to other tools
+    Export(ExportArgs),
     /// Print the rules with the scenario's limits filled in, ready for Prometheus
     Rules(RulesArgs),
     /// Serve the stand-in vLLM in real time

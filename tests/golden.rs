@@ -38,12 +38,27 @@ struct Query {
     results: ByVersion<QueryAnswer>,
 }
 
-/// What a query answers over all instants: its elements, or an error.
+/// What a query answers over all instants: its elements, and perhaps errors at some of them.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum QueryAnswer {
     Elements(Vec<Row>),
-    Error { error: String },
+    Partly { rows: Vec<Row>, errors: BTreeMap<String, String> },
+}
+
+impl QueryAnswer {
+    fn rows(&self) -> &[Row] {
+        match self {
+            QueryAnswer::Elements(rows) | QueryAnswer::Partly { rows, .. } => rows,
+        }
+    }
+
+    fn error(&self, t: i64) -> Option<&str> {
+        match self {
+            QueryAnswer::Elements(_) => None,
+            QueryAnswer::Partly { errors, .. } => errors.get(&t.to_string()).map(String::as_str),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -162,19 +177,19 @@ fn check_query(case: &Case, store: &Store, engine: &Engine, q: &Query, version: 
     let mut right = 0;
     for (i, &t) in case.instants.iter().enumerate() {
         let answer = engine.instant(&expr, &view, case.base_ms + t);
-        let want: BTreeMap<Labels, f64> = match (q.results.of(version), &answer) {
-            (QueryAnswer::Error { .. }, Err(_)) => {
-                right += 1;
-                continue;
+        let wanted = q.results.of(version);
+        if let Some(error) = wanted.error(t) {
+            match answer {
+                Err(_) => right += 1,
+                Ok(v) => {
+                    let _ = writeln!(wrong, "{} {version} `{}` at {t}: {v:?}, expected {error}", case.id, q.expr);
+                }
             }
-            (QueryAnswer::Error { error }, Ok(_)) => {
-                let _ = writeln!(wrong, "{} {version} `{}` at {t}: no error, expected {error}", case.id, q.expr);
-                continue;
-            }
-            (QueryAnswer::Elements(rows), _) => {
-                rows.iter().filter_map(|r| Some((labels(&r.labels), r.values[i].as_ref()?.parse().unwrap()))).collect()
-            }
-        };
+            continue;
+        }
+        let rows = wanted.rows().iter();
+        let want: BTreeMap<Labels, f64> =
+            rows.filter_map(|r| Some((labels(&r.labels), r.values[i].as_ref()?.parse().unwrap()))).collect();
         let got: BTreeMap<Labels, f64> = match answer {
             Ok(v @ (Value::Scalar(_) | Value::Vector(_))) => {
                 v.into_vector().into_iter().map(|e| (e.labels, e.value)).collect()

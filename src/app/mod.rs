@@ -9,12 +9,14 @@ use crate::model::verdict::Verdict;
 use crate::report;
 
 mod check;
+pub mod export;
 mod judge;
 pub mod launch;
 mod live;
 mod prepare;
 mod probe;
 mod progress;
+pub mod query;
 mod resolve;
 mod rules;
 mod run;
@@ -31,6 +33,8 @@ pub fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
         Command::Judge(args) => judge::judge(&args),
+        Command::Query(args) => text(|out| query::query(&args, out)),
+        Command::Export(args) => text(|out| export::export(&args, out)),
         Command::Rules(args) => rules::rules(&args),
         Command::Sim(args) => simulate::simulate(&args),
         Command::Schema => answer(|out| report::schema::write(out)),
@@ -64,6 +68,20 @@ fn answer(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> anyhow::
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(Exit::Done),
+    }
+}
+
+/// The same for an answer that can fail for other reasons than its writing.
+fn text(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<Exit> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let written = write(&mut out).and_then(|()| Ok(out.flush()?));
+    let gone = |e: &anyhow::Error| {
+        e.chain()
+            .any(|c| c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe))
+    };
+    match written {
+        Err(error) if !gone(&error) => Err(error),
         _ => Ok(Exit::Done),
     }
 }

@@ -41,8 +41,14 @@
 use crate::model::sample::Sample;
 
 pub mod field;
+pub mod fleet;
+pub mod nvml;
+pub mod page;
 pub mod panel;
 pub mod poller;
+pub mod scripted;
+pub mod select;
+pub mod smi;
 pub mod spec;
 pub mod stats;
 

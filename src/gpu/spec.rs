@@ -66,6 +66,9 @@ impl GpuSpec {
                 units::prometheus_duration(high)
             ));
         }
+        for device in &self.devices {
+            super::select::Pick::parse(device).map_err(|e| e.to_string())?;
+        }
         if self.required && self.source == Source::Off {
             return Err("gpu.required is true while gpu.source is `off`".into());
         }

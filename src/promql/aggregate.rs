@@ -80,28 +80,63 @@ fn count(k: f64, op: AggregateOp) -> Result<usize, EvalError> {
     Ok(if k < 1.0 { 0 } else { k as usize })
 }
 
-/// The `k` largest or smallest elements of each group, largest or smallest first. Of equal
-/// ones the earlier stay; a NaN gives way to any number.
+/// The `k` largest or smallest elements of each group, largest or smallest first; a NaN gives
+/// way to any number. Which of several equal ones stay follows from Prometheus' binary heap.
 fn extremes(elements: Vec<Element>, key: Key<'_>, k: usize, top: bool) -> Vec<Element> {
     if k == 0 {
         return Vec::new();
     }
-    let before = |a: &Element, b: &Element| {
-        let order = a.value.partial_cmp(&b.value).map(|o| if top { o.reverse() } else { o });
-        a.value.is_nan().cmp(&b.value.is_nan()).then(order.unwrap_or(std::cmp::Ordering::Equal))
-    };
+    let goes_first =
+        |a: &Element, b: &Element| a.value.is_nan() || if top { a.value < b.value } else { a.value > b.value };
     let mut groups = Groups::new(key);
     for e in elements {
         let labels = e.labels.clone();
-        groups.entry(&labels, Vec::new).0.push(e);
+        let heap: &mut Vec<Element> = groups.entry(&labels, Vec::new).0;
+        if heap.len() < k {
+            heap.push(e);
+            sift_up(heap, goes_first);
+        } else if goes_first(&heap[0], &e) && !e.value.is_nan() {
+            heap[0] = e;
+            sift_down(heap, goes_first);
+        }
     }
     let mut out = Vec::new();
-    for (_, mut group) in groups.items {
-        group.sort_by(before);
-        group.truncate(k);
-        out.append(&mut group);
+    for (_, group) in groups.items {
+        out.append(&mut super::pointwise::sorted(group, top));
     }
     out
+}
+
+/// Moves the last element of a heap to its place.
+fn sift_up(heap: &mut [Element], before: impl Fn(&Element, &Element) -> bool) {
+    let mut at = heap.len() - 1;
+    while at > 0 {
+        let parent = (at - 1) / 2;
+        if !before(&heap[at], &heap[parent]) {
+            break;
+        }
+        heap.swap(at, parent);
+        at = parent;
+    }
+}
+
+/// Moves the first element of a heap to its place.
+fn sift_down(heap: &mut [Element], before: impl Fn(&Element, &Element) -> bool) {
+    let mut at = 0;
+    loop {
+        let mut child = 2 * at + 1;
+        if child >= heap.len() {
+            break;
+        }
+        if child + 1 < heap.len() && before(&heap[child + 1], &heap[child]) {
+            child += 1;
+        }
+        if !before(&heap[child], &heap[at]) {
+            break;
+        }
+        heap.swap(at, child);
+        at = child;
+    }
 }
 
 /// How many elements of each group have each value.

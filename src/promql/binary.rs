@@ -3,7 +3,7 @@
 use super::eval::{Eval, Names, dropped};
 use super::expr::{Binary, BinaryOp, Cardinality, Expr, Matching, Type};
 use super::vector::{Groups, Key, unique};
-use super::{Element, EvalError};
+use super::{Element, EvalError, Reading};
 use crate::model::sample::{Labels, NAME};
 
 /// An operator on two scalars; a comparison gives 0 or 1.
@@ -36,8 +36,10 @@ fn apply(op: BinaryOp, a: f64, b: f64) -> (f64, bool) {
 
 /// Evaluates an operator of which one side at least is a vector.
 pub(super) fn evaluate(eval: &Eval<'_>, b: &Binary, names: Names) -> Result<Vec<Element>, EvalError> {
-    // Arithmetic and `bool` take the names off, so they need not be there to begin with.
-    let drops = !b.op.is_set() && (!b.op.is_comparison() || b.return_bool);
+    // Arithmetic and `bool` take the names off, so they need not be there to begin with. But 2.x
+    // forgot `atan2`.
+    let forgotten = b.op == BinaryOp::Atan2 && eval.engine.reading == Reading::V2;
+    let drops = !b.op.is_set() && (!b.op.is_comparison() || b.return_bool) && !forgotten;
     let by_name = b.matching.labels.iter().any(|l| **l == *NAME);
     let inner = if drops { Names::Drop } else { names };
     match (b.lhs.value_type(), b.rhs.value_type()) {

@@ -14,22 +14,49 @@
 //!
 //! Nothing of the client side is used here, so a misreading cannot cancel itself out.
 
+mod answer;
 pub mod chance;
+mod conn;
 pub mod cost;
+mod dcgm;
+mod driver;
+mod engine;
 pub mod fault;
+mod front;
+mod http;
+mod http_metrics;
+mod kv;
+mod metrics;
+mod page;
+mod parse;
+mod process_metrics;
 pub mod profile;
+mod refusal;
+mod request;
+mod schedule;
+mod stream;
+mod tokens;
+mod update;
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
+use axum::Router;
 pub use profile::Profile;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::model::time::{Clock, ClockKind};
 
 /// How many connections may wait to be accepted: a burst of a thousand clients must not be refused.
 const BACKLOG: u32 = 4096;
+
+/// How long a server that is told to end waits for its connections.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A listener for [`serve`]; port 0 lets the system choose.
 ///
@@ -56,7 +83,8 @@ pub async fn serve(
     serve_on(Clock::start(ClockKind::Simulated), listener, profile, seed, shutdown).await
 }
 
-/// Serves `profile` until `shutdown` completes, on the caller's clock.
+/// Serves `profile` until `shutdown` completes, on the caller's clock. Requests that run then end
+/// with the finish reason `abort`, as they do when a real server is told to end.
 ///
 /// # Errors
 /// If the profile is invalid or the listener breaks.
@@ -67,7 +95,32 @@ pub async fn serve_on(
     seed: u64,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let _ = (clock, listener, profile, seed);
-    shutdown.await;
-    Ok(())
+    profile.validate().map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))?;
+    let driver = driver::Driver::new(clock, profile.clone(), seed);
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let api = http::Api { clock, profile, seed, commands, faults: driver.faults(), count: AtomicU64::new(0) };
+    let commands = api.commands.clone();
+    let router = Router::new().fallback(http::handle).with_state(Arc::new(api));
+    let running = tokio::spawn(driver.run(inbox));
+    let (ended, end) = oneshot::channel();
+    let down = async move {
+        shutdown.await;
+        let _ = commands.send(driver::Command::Shutdown);
+        let _ = ended.send(());
+    };
+    let service = router.into_make_service_with_connect_info::<conn::Breaker>();
+    let server = axum::serve(conn::Door(listener), service).with_graceful_shutdown(down);
+    let patience = async {
+        // Without a shutdown there is nothing to be patient for.
+        if end.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        clock.sleep_until(clock.now() + PATIENCE).await;
+    };
+    let outcome = tokio::select! {
+        outcome = server.into_future() => outcome,
+        () = patience => Ok(()),
+    };
+    running.abort();
+    outcome
 }

@@ -1,0 +1,372 @@
+//! Answers in vLLM's words: the chunks of a stream and the body of a whole answer.
+//!
+//! Fields, their order and their nulls are those of captured streams of 0.31. The role chunk of a
+//! chat is made together with the first token, never before.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::driver::Message;
+use super::front::Times;
+use super::parse::{Asked, Kind};
+use super::profile::ApiSpec;
+use super::request::Finish;
+use super::tokens;
+
+/// What all chunks of one answer have in common, and how far each choice is.
+#[derive(Debug)]
+pub(super) struct Answer {
+    asked: Asked,
+    /// `chatcmpl-…` or `cmpl-…`.
+    id: String,
+    /// Unix seconds.
+    created: u64,
+    model: String,
+    fingerprint: String,
+    details: bool,
+    interval: usize,
+    reasoning: usize,
+    /// `data: {"id":…,"choices":[`
+    head: String,
+    choices: Vec<Choice>,
+    cached: usize,
+    times: Option<Times>,
+    begun: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Choice {
+    /// All tokens of the answer.
+    tokens: Vec<u32>,
+    /// Tokens that have not been sent.
+    unsent: Vec<u32>,
+    sent: usize,
+    finish: Option<Finish>,
+}
+
+impl Answer {
+    /// An answer that has nothing yet.
+    pub(super) fn new(asked: Asked, api: &ApiSpec, id: String, created: u64, fingerprint: String) -> Answer {
+        let object = match asked.kind {
+            Kind::Chat => "chat.completion.chunk",
+            Kind::Text => "text_completion",
+        };
+        let head = format!(
+            "data: {{\"id\":{},\"object\":\"{object}\",\"created\":{created},\"model\":{},\"choices\":[",
+            quoted(&id),
+            quoted(&api.model)
+        );
+        let choices = vec![Choice::default(); asked.n * asked.prompts.len()];
+        Answer {
+            asked,
+            id,
+            created,
+            model: api.model.clone(),
+            fingerprint,
+            details: api.prompt_tokens_details,
+            interval: api.stream_interval,
+            reasoning: api.reasoning_tokens,
+            head,
+            choices,
+            cached: 0,
+            times: None,
+            begun: false,
+        }
+    }
+
+    /// Whether the answer is sent as it grows.
+    pub(super) fn streams(&self) -> bool {
+        self.asked.stream
+    }
+
+    /// Whether all choices have ended.
+    pub(super) fn ended(&self) -> bool {
+        self.choices.iter().all(|c| c.finish.is_some())
+    }
+
+    /// Takes a message in without making chunks of it.
+    pub(super) fn take(&mut self, message: Message) -> usize {
+        let at = message.choice;
+        self.cached = self.cached.max(message.cached.unwrap_or(0));
+        self.times = message.times.or(self.times);
+        let choice = &mut self.choices[at];
+        choice.unsent.extend(&message.tokens);
+        choice.tokens.extend(message.tokens);
+        choice.finish = message.finish;
+        at
+    }
+
+    /// The chunks that a message makes; the last message brings the end of the stream with it.
+    pub(super) fn chunks(&mut self, message: Message) -> Vec<Bytes> {
+        let mut out = Vec::new();
+        if !self.begun {
+            self.begun = true;
+            if self.asked.kind == Kind::Chat {
+                for index in 0..self.choices.len() {
+                    out.push(self.role_chunk(index).into());
+                }
+            }
+        }
+        let at = self.take(message);
+        let choice = &self.choices[at];
+        if choice.sent == 0 || choice.unsent.len() >= self.interval || choice.finish.is_some() {
+            out.push(self.token_chunk(at).into());
+        }
+        if self.ended() {
+            if self.asked.include_usage || (self.asked.include_metrics && self.times.is_some()) {
+                out.push(self.last_chunk().into());
+            }
+            out.push(Bytes::from_static(b"data: [DONE]\n\n"));
+        }
+        out
+    }
+
+    fn role_chunk(&self, index: usize) -> String {
+        let usage = if self.asked.continuous_usage {
+            format!(",\"usage\":{}", self.usage_so_far(index, 0))
+        } else {
+            String::new()
+        };
+        let ids = if self.asked.return_token_ids { list(&self.asked.prompts[0]) } else { "null".into() };
+        format!(
+            "{}{{\"index\":{index},\"delta\":{{\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,\
+             \"finish_reason\":null}}]{usage},\"prompt_token_ids\":{ids},\"prompt_text\":null}}\n\n",
+            self.head
+        )
+    }
+
+    fn token_chunk(&mut self, at: usize) -> String {
+        let choice = &mut self.choices[at];
+        let unsent = std::mem::take(&mut choice.unsent);
+        let before = choice.sent;
+        choice.sent += unsent.len();
+        let choice = &self.choices[at];
+        let text = text_of(&unsent);
+        let ids = if self.asked.return_token_ids { list(&unsent) } else { "null".into() };
+        let finish = choice.finish.map(|f| self.reason(f));
+        let usage = if self.asked.continuous_usage {
+            format!(",\"usage\":{}", self.usage_so_far(at, choice.sent))
+        } else {
+            String::new()
+        };
+        let fingerprint = if self.ended() && !self.asked.include_usage {
+            format!(",\"system_fingerprint\":\"{}\"", self.fingerprint)
+        } else {
+            String::new()
+        };
+        match self.asked.kind {
+            Kind::Chat => {
+                let reason = match finish {
+                    Some(reason) => format!("\"{reason}\",\"stop_reason\":null"),
+                    None => "null".into(),
+                };
+                format!(
+                    "{}{{\"index\":{at},\"delta\":{},\"logprobs\":null,\"finish_reason\":{reason},\
+                     \"token_ids\":{ids}}}]{usage}{fingerprint}}}\n\n",
+                    self.head,
+                    self.delta(&text, before)
+                )
+            }
+            Kind::Text => {
+                let reason = finish.map_or_else(|| "null".into(), |r| format!("\"{r}\""));
+                format!(
+                    "{}{{\"index\":{at},\"text\":{},\"logprobs\":null,\"finish_reason\":{reason},\
+                     \"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":{ids}}}]{usage}{fingerprint}}}\n\n",
+                    self.head,
+                    quoted(&text)
+                )
+            }
+        }
+    }
+
+    /// The part of a chat chunk that says what is new; `before` tokens have been sent.
+    fn delta(&self, text: &str, before: usize) -> String {
+        if let Some(name) = &self.asked.function {
+            if before == 0 {
+                return format!(
+                    "{{\"tool_calls\":[{{\"id\":\"chatcmpl-tool-{}\",\"type\":\"function\",\"index\":0,\
+                     \"function\":{{\"name\":{},\"arguments\":{}}}}}]}}",
+                    self.id.trim_start_matches("chatcmpl-"),
+                    quoted(name),
+                    quoted(text)
+                );
+            }
+            return format!("{{\"tool_calls\":[{{\"index\":0,\"function\":{{\"arguments\":{}}}}}]}}", quoted(text));
+        }
+        if before < self.reasoning {
+            return format!("{{\"reasoning\":{}}}", quoted(text));
+        }
+        format!("{{\"content\":{}}}", quoted(text))
+    }
+
+    fn last_chunk(&self) -> String {
+        let usage = if self.asked.include_usage {
+            let details = if self.details {
+                format!(",\"prompt_tokens_details\":{{\"cached_tokens\":{},\"created_cache_tokens\":0}}", self.cached)
+            } else {
+                String::new()
+            };
+            let (prompt, completion) = self.sums();
+            format!(
+                ",\"usage\":{{\"prompt_tokens\":{prompt},\"total_tokens\":{},\"completion_tokens\":{completion}{details}}}",
+                prompt + completion
+            )
+        } else {
+            String::new()
+        };
+        let metrics = match self.times {
+            Some(times) if self.asked.include_metrics => format!(",\"metrics\":{}", self.metrics(times)),
+            _ => String::new(),
+        };
+        format!("{}]{usage},\"system_fingerprint\":\"{}\"{metrics}}}\n\n", self.head, self.fingerprint)
+    }
+
+    /// Usage of one choice after `sent` tokens, as continuous usage tells it.
+    fn usage_so_far(&self, at: usize, sent: usize) -> String {
+        let prompt = self.prompt_of(at);
+        let details = if self.asked.kind == Kind::Chat { ",\"completion_tokens_details\":null" } else { "" };
+        format!(
+            "{{\"prompt_tokens\":{prompt},\"total_tokens\":{},\"completion_tokens\":{sent}{details}}}",
+            prompt + sent
+        )
+    }
+
+    fn prompt_of(&self, at: usize) -> usize {
+        self.asked.prompts[at / self.asked.n].len()
+    }
+
+    /// Tokens of all prompts and of all answers.
+    fn sums(&self) -> (usize, usize) {
+        let prompt = self.asked.prompts.iter().map(Vec::len).sum();
+        (prompt, self.choices.iter().map(|c| c.tokens.len()).sum())
+    }
+
+    fn metrics(&self, times: Times) -> Value {
+        let generated = self.sums().1 as f64;
+        let seconds = (times.first_ms + times.generation_ms) / 1e3;
+        json!({
+            "time_to_first_token_ms": times.first_ms,
+            "generation_time_ms": times.generation_ms,
+            "queue_time_ms": times.queue_ms,
+            "mean_itl_ms": times.mean_itl_ms,
+            "tokens_per_second": if seconds > 0.0 { json!(generated / seconds) } else { Value::Null },
+        })
+    }
+
+    fn reason(&self, finish: Finish) -> &'static str {
+        match finish {
+            Finish::Abort => "abort",
+            _ if self.asked.function.is_some() => "tool_calls",
+            Finish::Stop => "stop",
+            Finish::Length => "length",
+        }
+    }
+
+    /// The body of an answer that is not streamed.
+    pub(super) fn body(&self) -> Value {
+        let chat = self.asked.kind == Kind::Chat;
+        let choices: Vec<Value> = self
+            .choices
+            .iter()
+            .enumerate()
+            .map(|(index, choice)| {
+                let reason = choice.finish.map(|f| self.reason(f));
+                let ids = if self.asked.return_token_ids { json!(choice.tokens) } else { Value::Null };
+                if chat {
+                    json!({
+                        "index": index,
+                        "message": self.message(&choice.tokens),
+                        "logprobs": null,
+                        "finish_reason": reason,
+                        "stop_reason": null,
+                        "token_ids": ids,
+                        "routed_experts": null,
+                    })
+                } else {
+                    json!({
+                        "index": index,
+                        "text": text_of(&choice.tokens),
+                        "logprobs": null,
+                        "finish_reason": reason,
+                        "stop_reason": null,
+                        "token_ids": ids,
+                        "prompt_logprobs": null,
+                        "prompt_token_ids": null,
+                        "routed_experts": null,
+                    })
+                }
+            })
+            .collect();
+        let (prompt, completion) = self.sums();
+        let details =
+            if self.details { json!({"cached_tokens": self.cached, "created_cache_tokens": 0}) } else { Value::Null };
+        let metrics = match self.times {
+            Some(times) if self.asked.include_metrics => self.metrics(times),
+            _ => Value::Null,
+        };
+        let usage = json!({
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + completion,
+            "completion_tokens": completion,
+            "prompt_tokens_details": details,
+            "completion_tokens_details": null,
+        });
+        let mut body = json!({
+            "id": self.id,
+            "object": if chat { "chat.completion" } else { "text_completion" },
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+            "service_tier": null,
+            "system_fingerprint": self.fingerprint,
+            "usage": usage,
+        });
+        let rest = if chat {
+            json!({"prompt_logprobs": null, "prompt_token_ids": null, "prompt_text": null, "kv_transfer_params": null,
+                   "ec_transfer_params": null, "metrics": metrics})
+        } else {
+            json!({"kv_transfer_params": null, "metrics": metrics})
+        };
+        if let (Value::Object(body), Value::Object(rest)) = (&mut body, rest) {
+            body.extend(rest);
+        }
+        body
+    }
+
+    fn message(&self, ids: &[u32]) -> Value {
+        let (reasoning, content) = ids.split_at(self.reasoning.min(ids.len()));
+        let reasoning = if reasoning.is_empty() { Value::Null } else { json!(text_of(reasoning)) };
+        let mut message = json!({
+            "role": "assistant",
+            "content": text_of(content),
+            "refusal": null,
+            "annotations": null,
+            "audio": null,
+            "function_call": null,
+            "reasoning": reasoning,
+        });
+        if let Some(name) = &self.asked.function {
+            message["content"] = Value::Null;
+            message["tool_calls"] = json!([{
+                "id": format!("chatcmpl-tool-{}", self.id.trim_start_matches("chatcmpl-")),
+                "type": "function",
+                "function": {"name": name, "arguments": text_of(ids)},
+            }]);
+        }
+        message
+    }
+}
+
+/// Text of an answer; the token that ends it has none.
+fn text_of(ids: &[u32]) -> String {
+    ids.iter().filter(|id| **id != tokens::IM_END).map(|id| tokens::decode(*id)).collect()
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn list(ids: &[u32]) -> String {
+    let items: Vec<String> = ids.iter().map(u32::to_string).collect();
+    format!("[{}]", items.join(","))
+}

@@ -1,0 +1,173 @@
+//! Bodies that take time: a stream of chunks, or a whole answer at its end.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::stream;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::answer::Answer;
+use super::driver::{Command, Message};
+use super::http::{self, Api};
+use super::http_metrics::Served;
+use crate::model::time::Offset;
+
+/// Tells the driver when a client leaves before its answer has ended.
+#[derive(Debug)]
+pub(super) struct Guard {
+    commands: mpsc::UnboundedSender<Command>,
+    ids: Vec<u64>,
+}
+
+impl Guard {
+    /// Watches over the requests `ids`.
+    pub(super) fn new(commands: mpsc::UnboundedSender<Command>, ids: Vec<u64>) -> Guard {
+        Guard { commands, ids }
+    }
+
+    fn ended(&mut self) {
+        self.ids.clear();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.ids.is_empty() {
+            let _ = self.commands.send(Command::Abort(std::mem::take(&mut self.ids)));
+        }
+    }
+}
+
+/// Counts a streamed response when it ends, however it does.
+#[derive(Debug)]
+pub(super) struct Counted {
+    api: Arc<Api>,
+    served: Option<Served>,
+    began: Offset,
+}
+
+impl Counted {
+    /// A response that began at `began`.
+    pub(super) fn new(api: Arc<Api>, served: Served, began: Offset) -> Counted {
+        Counted { api, served: Some(served), began }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(served) = self.served.take() {
+            http::count(&self.api, served, self.began);
+        }
+    }
+}
+
+struct Streaming {
+    answer: Answer,
+    messages: mpsc::UnboundedReceiver<Message>,
+    guard: Guard,
+    /// Chunks that are made and not yet sent.
+    ready: VecDeque<Bytes>,
+    /// Messages that may still come before the stream is cut.
+    left: Option<usize>,
+    _counted: Counted,
+}
+
+/// The body of a streamed answer; cut after `cut` messages, if a number is given.
+pub(super) fn body(
+    answer: Answer,
+    messages: mpsc::UnboundedReceiver<Message>,
+    guard: Guard,
+    cut: Option<usize>,
+    counted: Counted,
+) -> Body {
+    let state = Streaming { answer, messages, guard, ready: VecDeque::new(), left: cut, _counted: counted };
+    Body::from_stream(stream::try_unfold(state, |mut state| async move {
+        loop {
+            if let Some(chunk) = state.ready.pop_front() {
+                return Ok(Some((chunk, state)));
+            }
+            if state.answer.ended() {
+                return Ok(None);
+            }
+            if state.left == Some(0) {
+                return Err(broken());
+            }
+            // The driver drops its end only when the server dies.
+            let message = state.messages.recv().await.ok_or_else(broken)?;
+            state.left = state.left.map(|n| n - 1);
+            state.ready.extend(state.answer.chunks(message));
+            if state.answer.ended() {
+                state.guard.ended();
+            }
+        }
+    }))
+}
+
+/// The body of a whole answer; `None` if the server died before its end.
+pub(super) async fn whole(
+    mut answer: Answer,
+    mut messages: mpsc::UnboundedReceiver<Message>,
+    mut guard: Guard,
+) -> Option<Value> {
+    while !answer.ended() {
+        answer.take(messages.recv().await?);
+    }
+    guard.ended();
+    Some(answer.body())
+}
+
+fn broken() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
+}
+
+/// An HTTP date: `Tue, 01 Dec 2026 02:49:51 GMT`.
+pub(super) fn http_date(unix: i64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let days = unix.div_euclid(86_400);
+    let second = unix.rem_euclid(86_400);
+    let (mut year, mut day) = (1970, days);
+    let leap = |y: i64| (y % 4 == 0 && y % 100 != 0) || y % 400 == 0;
+    while day >= if leap(year) { 366 } else { 365 } {
+        day -= if leap(year) { 366 } else { 365 };
+        year += 1;
+    }
+    let february = if leap(year) { 29 } else { 28 };
+    let mut month = 0;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if day < length {
+            break;
+        }
+        day -= length;
+        month += 1;
+    }
+    format!(
+        "{}, {:02} {} {year} {:02}:{:02}:{:02} GMT",
+        DAYS[days.rem_euclid(7) as usize],
+        day + 1,
+        MONTHS[month],
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_written_as_http_wants() {
+        for (unix, want) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (1_796_093_391, "Tue, 01 Dec 2026 02:49:51 GMT"),
+            (1_709_164_800, "Thu, 29 Feb 2024 00:00:00 GMT"),
+        ] {
+            assert_eq!(http_date(unix), want);
+        }
+    }
+}

@@ -77,6 +77,17 @@ impl Run {
         }));
     }
 
+    /// A reading of the GPU.
+    pub(crate) fn gpu(&mut self, t: f64, samples: Vec<Sample>) {
+        self.recording.apply(Event::Scrape(Scrape {
+            source: SourceKind::Gpu,
+            target: 0,
+            sent: at(t),
+            received: at(t),
+            result: Ok(samples),
+        }));
+    }
+
     /// A request of the given sizes; `ttft_s` after `sent_s` comes its first token.
     pub(crate) fn request(&mut self, step: u32, sent_s: f64, ttft_s: f64, prompt: u32, output: u32, outcome: Outcome) {
         let failed = matches!(outcome, Outcome::Failed { .. });

@@ -1,7 +1,7 @@
 //! Causes that no recorded profile shows, by their signature.
 
 use plimsoll::model::request::{FailureClass, Outcome};
-use plimsoll::model::sample::Sample;
+use plimsoll::model::sample::{Labels, NAME, Sample};
 
 use crate::build::{Run, pool, vllm, vllm_with};
 
@@ -110,4 +110,47 @@ fn an_unknown_pool_falls_back_on_usage() {
         let e = run.requests(0, 1.0, 0.5, 800, 100).explained(0, "RequestsWaiting");
         assert_eq!(e.pair, want, "{e:?}");
     }
+}
+
+/// GPU readings beside a page: the hardware goes before the configuration.
+#[test]
+fn a_throttled_gpu_is_blamed_and_a_healthy_one_is_not() {
+    for (mask, want) in
+        [(0.0, "FullBatchGaps"), (4.0, "FullBatchGaps"), (40.0, "GpuThermalSlowdown"), (136.0, "GpuPowerBrake")]
+    {
+        let mut run = Run::new(1.0, 1.0).warm_step(8, 0.0, 30.0, 120.0).server(120.0, |t| Some(HEALTHY.page(t)));
+        for t in 0..120 {
+            let labels = |name: &str| Labels::new([(NAME, name), ("gpu", "0"), ("UUID", "GPU-1")]);
+            let sample = |name: &str, value: f64| Sample { labels: labels(name), value };
+            run.gpu(
+                f64::from(t),
+                vec![
+                    sample("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", mask),
+                    sample("DCGM_FI_DEV_SM_CLOCK", 1_200.0),
+                    sample("DCGM_FI_DEV_GPU_TEMP", 88.0),
+                ],
+            );
+        }
+        let e = run.explained(0, "InterTokenLatencyP99");
+        assert_eq!(e.pair, want, "mask {mask}: {e:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_fell_is_seen_against_the_runs_own_best() {
+    let mut run = Run::new(1.0, 1.0)
+        .warm_step(4, 0.0, 30.0, 120.0)
+        .warm_step(8, 120.0, 150.0, 240.0)
+        .server(240.0, |t| Some(HEALTHY.page(t)));
+    for t in 0..240 {
+        let labels = |name: &str| Labels::new([(NAME, name), ("gpu", "0"), ("UUID", "GPU-1")]);
+        let sample = |name: &str, value: f64| Sample { labels: labels(name), value };
+        let clock = if t < 120 { 1_980.0 } else { 1_200.0 };
+        run.gpu(
+            f64::from(t),
+            vec![sample("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", 0.0), sample("DCGM_FI_DEV_SM_CLOCK", clock)],
+        );
+    }
+    assert_eq!(run.explained(1, "InterTokenLatencyP99").pair, "GpuClockFell");
+    assert_eq!(run.explained(0, "InterTokenLatencyP99").pair, "FullBatchGaps");
 }

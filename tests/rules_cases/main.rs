@@ -2,5 +2,6 @@
 
 mod build;
 mod causes;
+mod golden;
 mod judge;
 mod real;

@@ -52,7 +52,14 @@ impl GpuSpec {
         GpuSpec { source, ..GpuSpec::default() }
     }
 
-    /// Checks what the types leave open.
+    /// The same with its interval multiplied by `time_scale`, at least one millisecond.
+    #[must_use]
+    pub fn scaled(&self, time_scale: f64) -> GpuSpec {
+        let interval = self.interval.mul_f64(time_scale.max(0.0)).max(Duration::from_millis(1));
+        GpuSpec { interval, ..self.clone() }
+    }
+
+    /// Checks what the types leave open; before [`GpuSpec::scaled`].
     ///
     /// # Errors
     /// Says which key, the value met, and the values allowed.
@@ -99,6 +106,11 @@ impl FromStr for Source {
         let bad = |why: &str| format!("gpu source is `{text}`, expected auto, nvml, dcgm=URL, smi=FILE or off{why}");
         match text.split_once('=') {
             Some(("dcgm", url)) if url.starts_with("http://") || url.starts_with("https://") => {
+                let host = url.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
+                if host.contains('@') {
+                    // The source is part of the recording, where no secret may be.
+                    return Err("gpu source dcgm=URL has a user name or password in it, expected a URL without".into());
+                }
                 Ok(Source::Dcgm(url.into()))
             }
             Some(("dcgm", _)) => Err(bad(", with a URL that begins with http:// or https://")),
@@ -191,6 +203,13 @@ mod tests {
     }
 
     #[test]
+    fn a_password_is_refused_and_not_repeated() {
+        let e = "dcgm=http://ops:hunter2@10.0.0.7:9400/metrics".parse::<Source>().unwrap_err();
+        assert!(e.contains("without") && !e.contains("hunter2"), "{e}");
+        assert!("dcgm=http://10.0.0.7:9400/metrics@1".parse::<Source>().is_ok());
+    }
+
+    #[test]
     fn a_section_round_trips_and_refuses_what_it_does_not_know() {
         let text = "source = \"dcgm=http://127.0.0.1:9400/metrics\"\ndevices = [\"0\", \"GPU-4f\"]\nrequired = true\ninterval = \"2s\"\nsmi_clock_offset = \"-2h\"\n";
         let spec: GpuSpec = toml::from_str(text).unwrap();
@@ -214,5 +233,6 @@ mod tests {
         let torn = GpuSpec { required: true, source: Source::Off, ..GpuSpec::default() };
         assert!(torn.check().is_err());
         assert!(GpuSpec::default().check().is_ok());
+        assert_eq!(GpuSpec::default().scaled(0.1).interval, Duration::from_millis(100));
     }
 }

@@ -1,6 +1,8 @@
 //! Exporter pages, `nvidia-smi` logs and scripts, and the task that reads them: under simulated time, so
 //! that every round is where it belongs.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;

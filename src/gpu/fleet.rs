@@ -14,8 +14,8 @@ pub trait Card {
     /// Asks one question; every field that it answers, each with its answer.
     fn ask(&mut self, query: Query) -> Vec<(Field, Answer)>;
 
-    /// Memory of each MIG slice that is read: its UUID, and the used and total MiB.
-    fn slices(&mut self) -> Vec<(String, Result<(f64, f64), Refusal>)> {
+    /// Each MIG slice that is read.
+    fn slices(&mut self) -> Vec<SliceMemory> {
         Vec::new()
     }
 
@@ -33,6 +33,17 @@ pub struct Process {
     pub pid: u32,
     /// What it holds; `None` where the driver does not tell.
     pub bytes: Option<u64>,
+}
+
+/// What a MIG slice says of its memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SliceMemory {
+    /// UUID of the slice.
+    pub uuid: String,
+    /// Memory in use, MiB.
+    pub used: Answer,
+    /// Memory of the slice, MiB.
+    pub total: Answer,
 }
 
 /// Why a device did not answer.
@@ -402,20 +413,24 @@ impl<C: Card> Tracked<C> {
     }
 
     fn slices(&mut self, reading: &mut GpuReading) {
-        let answers = self.card.slices();
-        self.mig = answers.iter().map(|(uuid, _)| uuid.clone()).collect();
-        for (uuid, answer) in answers {
-            let Ok((used, total)) = answer else {
-                if self.mig_retired.insert(uuid.clone()) {
-                    let says = format!("{}: slice {uuid} does not tell its memory", self.tags.says());
-                    reading.notes.push(GpuNote { code: NoteCode::Unsupported, says });
-                }
-                continue;
-            };
-            for (field, value) in [(Field::MemoryUsed, used), (Field::MemoryTotal, total)] {
-                if let Ok(value) = field.judge(value) {
-                    let labels = self.tags.labels(field.series()).with("mig", &uuid);
-                    reading.samples.push(Sample { labels, value });
+        let slices = self.card.slices();
+        self.mig = slices.iter().map(|s| s.uuid.clone()).collect();
+        for slice in slices {
+            for (field, answer) in [(Field::MemoryUsed, slice.used), (Field::MemoryTotal, slice.total)] {
+                match answer {
+                    Ok(value) => {
+                        if let Ok(value) = field.judge(value) {
+                            let labels = self.tags.labels(field.series()).with("mig", &slice.uuid);
+                            reading.samples.push(Sample { labels, value });
+                        }
+                    }
+                    Err(why) => {
+                        if self.mig_retired.insert(slice.uuid.clone()) {
+                            let (device, slice, why) = (self.tags.says(), &slice.uuid, why.says());
+                            let says = format!("{device}: slice {slice} does not give its memory ({why})");
+                            reading.notes.push(GpuNote { code: NoteCode::Unsupported, says });
+                        }
+                    }
                 }
             }
         }

@@ -11,13 +11,14 @@ use nvml_wrapper::enum_wrappers::device::{
 use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::{MemoryInfo, ProcessInfo};
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
 use super::GpuError;
 use super::field::Field;
-use super::fleet::{Answer, Card, Fleet, Process, Query, Refusal, Tags};
+use super::fleet::{Answer, Card, Fleet, Process, Query, Refusal, SliceMemory, Tags};
 use super::select::{Present, Slice, Visible, choose};
 
 /// Opens the library: `library`, or the loader's `libnvidia-ml.so.1`.
@@ -184,18 +185,18 @@ impl Card for NvmlCard<'_> {
         }
     }
 
-    fn slices(&mut self) -> Vec<(String, Result<(f64, f64), Refusal>)> {
-        self.slices
-            .iter()
-            .map(|(uuid, slice)| {
-                let memory = slice.memory_info().map(|m| (m.used as f64 / MIB, m.total as f64 / MIB));
-                (uuid.clone(), memory.map_err(refusal))
-            })
-            .collect()
+    fn slices(&mut self) -> Vec<SliceMemory> {
+        let memory = |(uuid, slice): &(String, Device<'_>)| {
+            let memory = slice.memory_info().map_err(refusal);
+            let mib =
+                |bytes: fn(&MemoryInfo) -> u64| memory.as_ref().map(|m| bytes(m) as f64 / MIB).map_err(Clone::clone);
+            SliceMemory { uuid: uuid.clone(), used: mib(|m| m.used), total: mib(|m| m.total) }
+        };
+        self.slices.iter().map(memory).collect()
     }
 
     fn processes(&mut self) -> Result<Vec<Process>, Refusal> {
-        let process = |p: nvml_wrapper::struct_wrappers::device::ProcessInfo| Process {
+        let process = |p: ProcessInfo| Process {
             pid: p.pid,
             bytes: match p.used_gpu_memory {
                 UsedGpuMemory::Used(bytes) => Some(bytes),

@@ -240,12 +240,21 @@ const NVIDIA_SMI: [(&str, Field, Unit); 17] = [
     ("compute_apps", Field::Processes, Unit::Same),
 ];
 
+/// One device of nvidia_gpu_exporter's page.
+#[derive(Default)]
+struct Told {
+    tags: Tags,
+    values: BTreeMap<Field, f64>,
+    /// The mask that single reasons add up to.
+    reasons: Option<u64>,
+}
+
 fn from_nvidia_smi(page: &[Sample]) -> Vec<Sample> {
-    let mut devices: BTreeMap<&str, (Tags, BTreeMap<Field, f64>, Option<u64>)> = BTreeMap::new();
+    let mut devices: BTreeMap<&str, Told> = BTreeMap::new();
     for sample in page {
         let Some(name) = sample.labels.name().strip_prefix("nvidia_smi_") else { continue };
         let Some(uuid) = sample.labels.get("uuid") else { continue };
-        let (tags, values, bits) = devices.entry(uuid).or_default();
+        let Told { tags, values, reasons } = devices.entry(uuid).or_default();
         // It strips `GPU-` from what nvidia-smi prints.
         tags.uuid = if uuid.starts_with("GPU-") { uuid.into() } else { format!("GPU-{uuid}") };
         if name == "gpu_info" {
@@ -261,13 +270,13 @@ fn from_nvidia_smi(page: &[Sample]) -> Vec<Sample> {
             name.strip_prefix("clocks_event_reasons_").or_else(|| name.strip_prefix("clocks_throttle_reasons_"))
             && let Some(known) = REASONS.iter().find(|r| r.name == reason)
         {
-            *bits.get_or_insert(0) |= if sample.value == 0.0 { 0 } else { known.bit };
+            *reasons.get_or_insert(0) |= if sample.value == 0.0 { 0 } else { known.bit };
         }
     }
     let mut out = Vec::new();
-    for (tags, mut values, bits) in devices.into_values() {
-        if let Some(bits) = bits {
-            values.entry(Field::ThrottleReasons).or_insert(bits as f64);
+    for Told { tags, mut values, reasons } in devices.into_values() {
+        if let Some(mask) = reasons {
+            values.entry(Field::ThrottleReasons).or_insert(mask as f64);
         }
         out.extend(values.into_iter().map(|(f, value)| Sample { labels: tags.labels(f.series()), value }));
     }

@@ -36,6 +36,8 @@ pub enum ArrivalPattern {
     Poisson,
     /// From a gamma distribution.
     Gamma,
+    /// As the workload's trace has them, scaled to the rate; Poisson where it has none.
+    Trace,
 }
 
 /// A rate that goes from one value to another in a straight line and then stays.
@@ -87,12 +89,16 @@ pub struct Arrivals {
     plan: RatePlan,
     /// Arrivals since the plan's start that the next one makes, in units of mean gaps.
     mass: f64,
+    /// Recorded gaps in units of their mean, and which one is next.
+    recorded: Vec<f64>,
+    next: usize,
 }
 
 impl Arrivals {
-    /// Arrivals after `plan`, from `seed`.
-    pub fn new(spec: ArrivalSpec, seed: u64, plan: RatePlan) -> Arrivals {
-        Arrivals { spec, rng: Pcg64Mcg::seed_from_u64(seed ^ 0x6172_7269_7661_6c73), plan, mass: 0.0 }
+    /// Arrivals after `plan`, from `seed`; `recorded` gaps, in units of their mean, are for the pattern `trace`.
+    pub fn new(spec: ArrivalSpec, seed: u64, plan: RatePlan, recorded: Vec<f64>) -> Arrivals {
+        let rng = Pcg64Mcg::seed_from_u64(seed ^ 0x6172_7269_7661_6c73);
+        Arrivals { spec, rng, plan, mass: 0.0, recorded, next: 0 }
     }
 
     /// Goes on with another plan.
@@ -104,7 +110,12 @@ impl Arrivals {
     pub fn draw(&mut self) -> Option<Offset> {
         self.mass += match self.spec.pattern {
             ArrivalPattern::Constant => 1.0,
-            ArrivalPattern::Poisson => self.exponential(),
+            ArrivalPattern::Trace if !self.recorded.is_empty() => {
+                let gap = self.recorded[self.next % self.recorded.len()];
+                self.next += 1;
+                gap
+            }
+            ArrivalPattern::Poisson | ArrivalPattern::Trace => self.exponential(),
             ArrivalPattern::Gamma => self.gamma(self.spec.burstiness.max(1e-3)),
         };
         self.plan.reached(self.mass)
@@ -144,7 +155,7 @@ mod tests {
     fn gaps(pattern: ArrivalPattern, burstiness: f64) -> Vec<f64> {
         let spec = ArrivalSpec { pattern, burstiness, ..ArrivalSpec::default() };
         let plan = RatePlan { start: Offset::ZERO, from: 50.0, to: 50.0, ramp: Duration::ZERO };
-        let mut arrivals = Arrivals::new(spec, 3, plan);
+        let mut arrivals = Arrivals::new(spec, 3, plan, Vec::new());
         let times: Vec<f64> = (0..20_000).map(|_| arrivals.draw().unwrap().as_secs_f64()).collect();
         times.windows(2).map(|w| w[1] - w[0]).collect()
     }
@@ -171,7 +182,7 @@ mod tests {
     fn a_ramp_adds_up_to_its_area() {
         let plan = RatePlan { start: Offset::from_millis(1_000), from: 0.0, to: 20.0, ramp: Duration::from_secs(10) };
         let spec = ArrivalSpec { pattern: ArrivalPattern::Constant, ..ArrivalSpec::default() };
-        let mut arrivals = Arrivals::new(spec, 1, plan);
+        let mut arrivals = Arrivals::new(spec, 1, plan, Vec::new());
         let times: Vec<Offset> = (0..140).map(|_| arrivals.draw().unwrap()).collect();
         assert_eq!(times[99], Offset::from_millis(11_000), "half of 20 a second for 10 s");
         assert_eq!(times[139], Offset::from_millis(13_000));

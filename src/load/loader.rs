@@ -268,7 +268,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 async fn work(shared: Arc<Shared>, id: u32, begin: Offset, mut wanted: watch::Receiver<u32>) {
     let mut pause_until = begin;
     let mut failures = 0_u32;
-    let mut indices = 0..0;
+    let mut indices = 0..0_u64;
     loop {
         let stays = pause(&shared.clock, pause_until, id, &mut wanted).await;
         {
@@ -292,7 +292,7 @@ async fn work(shared: Arc<Shared>, id: u32, begin: Offset, mut wanted: watch::Re
         let now = shared.clock.now();
         failures = if failed { failures + 1 } else { 0 };
         pause_until = match failures {
-            0 => now,
+            0 => now + shared.workload.think_time(indices.start),
             n => now + stay_away.unwrap_or(FIRST_PAUSE * 2_u32.saturating_pow(n - 1)).min(LONGEST_PAUSE),
         };
     }
@@ -326,7 +326,10 @@ async fn dispatch(shared: Arc<Shared>, mut plan: watch::Receiver<Option<RatePlan
         };
         match &mut arrivals {
             Some(a) => a.follow(current),
-            None => arrivals = Some(Arrivals::new(options.arrivals, options.seed, current)),
+            None => {
+                let recorded = shared.workload.recorded_gaps();
+                arrivals = Some(Arrivals::new(options.arrivals, options.seed, current, recorded));
+            }
         }
         let mut moved = false;
         while let Some(due) = arrivals.as_mut().and_then(Arrivals::draw) {
@@ -361,6 +364,10 @@ async fn dispatch(shared: Arc<Shared>, mut plan: watch::Receiver<Option<RatePlan
             requests.spawn(async move {
                 let mut due = Some(due);
                 for index in indices {
+                    if due.is_none() {
+                        let think = shared.workload.think_time(index);
+                        shared.clock.sleep_until(shared.clock.now() + think).await;
+                    }
                     shared.request(index, due.take()).await;
                 }
                 drop(permit);

@@ -79,6 +79,14 @@ pub enum ProbeError {
         /// `max_model_len`, tokens.
         most: u32,
     },
+    /// Rows of a data set do not fit.
+    #[error("prompts longer than the model's {most} tokens on line {}", .lines.iter().take(8).map(u64::to_string).collect::<Vec<_>>().join(", "))]
+    RowsTooLong {
+        /// Their lines, from 1.
+        lines: Vec<u64>,
+        /// `max_model_len`, tokens.
+        most: u32,
+    },
     /// The server refuses even the plainest request.
     #[error("the server refuses a chat completion: status {status}, {detail}")]
     Refused {
@@ -113,6 +121,7 @@ impl ProbeError {
             ProbeError::UnknownModel { .. } => "leave out --model to take the first one".into(),
             ProbeError::NoModel { .. } => "name the model with --model".into(),
             ProbeError::TooLong { .. } => "shorten input_tokens or output_tokens, or raise --max-model-len".into(),
+            ProbeError::RowsTooLong { .. } => "shorten or remove these rows, or raise --max-model-len".into(),
             ProbeError::Refused { status: 429 | 503, .. } => "the server is busy: wait until it is idle".into(),
             ProbeError::Refused { .. } => "compare with what the model's own documentation asks for; see extra_body".into(),
             ProbeError::BadAnswer { class: FailureClass::NotStreamed, .. } => "is streaming switched off on the way?".into(),
@@ -122,7 +131,13 @@ impl ProbeError {
 
     /// Whether the fault lies in what the user wrote, and no server was asked.
     pub fn is_usage(&self) -> bool {
-        matches!(self, ProbeError::Url(_) | ProbeError::Setting { .. } | ProbeError::TooLong { .. })
+        matches!(
+            self,
+            ProbeError::Url(_)
+                | ProbeError::Setting { .. }
+                | ProbeError::TooLong { .. }
+                | ProbeError::RowsTooLong { .. }
+        )
     }
 }
 
@@ -175,6 +190,12 @@ impl Target {
     /// # Errors
     /// If the longest does not.
     pub fn fits(&self, workload: &Workload) -> Result<(), ProbeError> {
+        if let Some(most) = self.facts.max_model_len {
+            let lines = workload.lines_longer_than(most);
+            if !lines.is_empty() {
+                return Err(ProbeError::RowsTooLong { lines, most });
+            }
+        }
         match (workload.longest(), self.facts.max_model_len) {
             ((Some(prompt), output), Some(most)) => {
                 let output = output.unwrap_or(1);

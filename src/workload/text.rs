@@ -139,6 +139,22 @@ pub(super) fn mix(a: u64, b: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Where `i` of 0..n stands in an order that the key fixes: one to one.
+pub(super) fn shuffled(i: u64, n: u64, key: u64) -> u64 {
+    fn shares_a_divisor(mut a: u64, mut b: u64) -> bool {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a > 1
+    }
+    let mut factor = mix(key, 3) % n.max(1) | 1;
+    while shares_a_divisor(factor, n) {
+        factor += 2;
+    }
+    let x = (u128::from(i) * u128::from(factor) + u128::from(mix(key, 4))) % u128::from(n.max(1));
+    u64::try_from(x).unwrap_or(0)
+}
+
 /// The seed of texts: of the run's seed and its nonce.
 pub(super) fn hash(seed: u64, nonce: &str) -> u64 {
     nonce.bytes().fold(mix(seed, 0x6e6f_6e63), |h, b| mix(h, u64::from(b) + 1))
@@ -154,6 +170,14 @@ mod tests {
             let all = n.pow(4).min(20_000);
             let seen: std::collections::BTreeSet<u64> = (0..all).map(|i| spelled(i, 99, n)).collect();
             assert_eq!(seen.len() as u64, all, "{n} words");
+        }
+    }
+
+    #[test]
+    fn shuffling_is_one_to_one() {
+        for n in [1, 2, 12, 97, 100] {
+            let seen: std::collections::BTreeSet<u64> = (0..n).map(|i| shuffled(i, n, 5)).collect();
+            assert_eq!(seen, (0..n).collect(), "{n} rows");
         }
     }
 

@@ -1,7 +1,10 @@
 //! The stand-in's API as a client meets it, under the paused clock.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
+use plimsoll::model::time::{Clock, ClockKind};
 use plimsoll::sim::{self, Profile};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -86,4 +89,418 @@ async fn the_metrics_page_counts_what_was_served() {
     ] {
         assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_those_of_a_real_server() {
+    let addr = serve(Profile::named("roomy").unwrap()).await;
+    let words = "word ".repeat(9_000);
+    let long = json!({"model": "tiny", "max_tokens": 4, "messages": [{"role": "user", "content": words}]}).to_string();
+    let ok = |more: &str| format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],"model":"tiny"{more}}}"#);
+    for (name, status, method, path, head, body, captured) in [
+        ("404", 404, "GET", "/nope", JSON, String::new(), include_str!("captures/sim/err-404.body")),
+        ("405", 405, "GET", "/v1/chat/completions", JSON, String::new(), include_str!("captures/sim/err-405.body")),
+        (
+            "type",
+            400,
+            "POST",
+            "/v1/chat/completions",
+            JSON,
+            ok(r#","max_tokens":"x""#),
+            include_str!("captures/sim/err-bad-type.body"),
+        ),
+        (
+            "too big",
+            400,
+            "POST",
+            "/v1/chat/completions",
+            JSON,
+            ok(r#","max_tokens":9000"#),
+            include_str!("captures/sim/err-max-tokens-too-big.body"),
+        ),
+        (
+            "zero",
+            400,
+            "POST",
+            "/v1/chat/completions",
+            JSON,
+            ok(r#","max_tokens":0"#),
+            include_str!("captures/sim/err-max-tokens-zero.body"),
+        ),
+        (
+            "min",
+            400,
+            "POST",
+            "/v1/chat/completions",
+            JSON,
+            ok(r#","max_tokens":4,"min_tokens":9"#),
+            include_str!("captures/sim/err-min-gt-max.body"),
+        ),
+        (
+            "missing",
+            400,
+            "POST",
+            "/v1/chat/completions",
+            JSON,
+            r#"{"model":"tiny"}"#.into(),
+            include_str!("captures/sim/err-missing-messages.body"),
+        ),
+        (
+            "media",
+            400,
+            "POST",
+            "/v1/chat/completions",
+            "",
+            ok(""),
+            include_str!("captures/sim/err-no-content-type.body"),
+        ),
+        (
+            "long",
+            400,
+            "POST",
+            "/v1/chat/completions",
+            JSON,
+            long,
+            include_str!("captures/sim/err-prompt-too-long.body"),
+        ),
+        (
+            "options",
+            400,
+            "POST",
+            "/v1/chat/completions",
+            JSON,
+            ok(r#","stream_options":{"include_usage":true}"#),
+            include_str!("captures/sim/err-stream-options-without-stream.body"),
+        ),
+        (
+            "model",
+            404,
+            "POST",
+            "/v1/chat/completions",
+            JSON,
+            ok("").replace("tiny", "nope"),
+            include_str!("captures/sim/err-unknown-model.body"),
+        ),
+    ] {
+        let (head, answer) = raw(addr, method, path, head, &body).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {head}");
+        assert_eq!(answer, captured, "{name}");
+    }
+    let (head, answer) =
+        raw(addr, "POST", "/v1/chat/completions", JSON, "{\"model\": \"tiny\", \"messages\": x}").await;
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    assert!(answer.contains("JSON decode error"), "{answer}");
+}
+
+/// Replaces what differs from run to run: ids, instants, words, fingerprints, counts, token ids; then
+/// names runs of equal chunks once, since a real tokenizer may hold half a character back.
+fn bleached(text: &str) -> Vec<String> {
+    fn bleach(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    match key.as_str() {
+                        "id" | "created" | "content" | "text" | "system_fingerprint" => *value = json!("*"),
+                        "time_to_first_token_ms"
+                        | "generation_time_ms"
+                        | "queue_time_ms"
+                        | "mean_itl_ms"
+                        | "tokens_per_second" => *value = json!("*"),
+                        "prompt_tokens" | "completion_tokens" | "total_tokens" | "max_model_len" => *value = json!(0),
+                        "token_ids" | "prompt_token_ids" | "tokens" if !value.is_null() => *value = json!("*"),
+                        _ => bleach(value),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(bleach),
+            _ => {}
+        }
+    }
+    let mut lines: Vec<String> = text
+        .lines()
+        .filter(|l| !l.is_empty())
+        .map(|l| match serde_json::from_str::<Value>(l.strip_prefix("data: ").unwrap_or(l)) {
+            Ok(mut value) => {
+                bleach(&mut value);
+                value.to_string()
+            }
+            Err(_) => l.to_owned(),
+        })
+        .collect();
+    lines.dedup();
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_have_the_fields_of_captured_ones_in_their_order() {
+    let mut profile = Profile::named("roomy").unwrap();
+    profile.api.per_request_metrics = true;
+    let addr = serve(profile.clone()).await;
+    profile.api.prompt_tokens_details = true;
+    let detailed = serve(profile).await;
+    let usage = json!({"include_usage": true});
+    let continuous = json!({"include_usage": true, "continuous_usage_stats": true});
+    let n = |n: usize, more: Value| {
+        let mut body = hello(more);
+        (body["max_tokens"], body["min_tokens"]) = (json!(n), json!(n));
+        body
+    };
+    for (name, addr, path, body, captured) in [
+        ("bare", addr, "/v1/chat/completions", n(12, json!({})), include_str!("captures/sim/sse-no-usage.body")),
+        (
+            "usage",
+            addr,
+            "/v1/chat/completions",
+            n(12, json!({"stream_options": usage})),
+            include_str!("captures/sim/sse-usage.body"),
+        ),
+        (
+            "continuous",
+            addr,
+            "/v1/chat/completions",
+            n(12, json!({"stream_options": continuous})),
+            include_str!("captures/sim/sse-continuous.body"),
+        ),
+        (
+            "whole",
+            addr,
+            "/v1/chat/completions",
+            n(12, json!({"stream": false})),
+            include_str!("captures/sim/chat-nonstream.body"),
+        ),
+        (
+            "text",
+            addr,
+            "/v1/completions",
+            json!({"prompt": "a b c", "max_tokens": 6, "min_tokens": 6, "ignore_eos": true, "stream": true, "stream_options": continuous}),
+            include_str!("captures/sim/sse-completions.body"),
+        ),
+        (
+            "token ids",
+            addr,
+            "/v1/chat/completions",
+            n(3, json!({"stream_options": continuous, "return_token_ids": true})),
+            include_str!("captures/sim/sse-request-id.body"),
+        ),
+        (
+            "own metrics",
+            detailed,
+            "/v1/chat/completions",
+            n(4, json!({"stream_options": continuous, "include_metrics": true})),
+            include_str!("captures/sim/sse-per-request-metrics.body"),
+        ),
+    ] {
+        let (_, answer) = raw(addr, "POST", path, JSON, &body.to_string()).await;
+        let answer: String = dechunked(&answer);
+        assert_eq!(bleached(&answer), bleached(captured), "{name}");
+    }
+    for (path, captured) in [
+        ("/v1/models", include_str!("captures/sim/models.body")),
+        ("/version", include_str!("captures/sim/version.body")),
+    ] {
+        let (_, answer) = raw(addr, "GET", path, "", "").await;
+        assert_eq!(bleached(&answer), bleached(captured), "{path}");
+    }
+    let (_, answer) = raw(
+        addr,
+        "POST",
+        "/tokenize",
+        JSON,
+        r#"{"messages":[{"role":"user","content":"import os and count the files"}]}"#,
+    )
+    .await;
+    assert_eq!(bleached(&answer), bleached(include_str!("captures/sim/tokenize-chat.body")));
+}
+
+/// The payload of a chunked body; any other body as it is.
+fn dechunked(body: &str) -> String {
+    let mut out = String::new();
+    let mut rest = body;
+    while let Some((size, more)) = rest.split_once("\r\n") {
+        let Ok(size) = usize::from_str_radix(size, 16) else { return body.to_owned() };
+        if size == 0 || size > more.len() {
+            break;
+        }
+        out += &more[..size];
+        rest = more[size..].trim_start_matches("\r\n");
+    }
+    if out.is_empty() { body.to_owned() } else { out }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_asked_for_under_v1_alone() {
+    let mut profile = Profile::named("roomy").unwrap();
+    profile.api.api_key = Some("s3cret".into());
+    let addr = serve(profile).await;
+    for (path, key, status) in [
+        ("/v1/models", None, 401),
+        ("/v1/models", Some("wrong"), 401),
+        ("/v1/models", Some("s3cret"), 200),
+        ("/metrics", None, 200),
+        ("/health", None, 200),
+        ("/version", None, 200),
+    ] {
+        let head = key.map_or(String::new(), |k| format!("authorization: Bearer {k}\r\n"));
+        let (answer, body) = raw(addr, "GET", path, &head, "").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path} with {key:?}: {answer}");
+        if status == 401 {
+            assert_eq!(body, include_str!("captures/sim/auth-none.body"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_with_503() {
+    let mut profile = Profile::named("roomy").unwrap();
+    profile.api.max_num_queued_reqs = Some(1);
+    let addr = serve(profile).await;
+    let slow = tokio::spawn(chat(addr, hello(json!({"max_tokens": 200, "min_tokens": 200}))));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let (head, body) = chat(addr, hello(json!({}))).await;
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    assert_eq!(body, include_str!("captures/sim/err-busy-stream.body"));
+    assert!(slow.await.unwrap().1.contains("[DONE]"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cache_is_reset_only_in_development_mode() {
+    let addr = serve(Profile::named("roomy").unwrap()).await;
+    let (head, _) = raw(addr, "POST", "/reset_prefix_cache", "", "").await;
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+    let mut profile = Profile::named("roomy").unwrap();
+    profile.api.dev_mode = true;
+    let addr = serve(profile).await;
+    let slow = tokio::spawn(chat(addr, hello(json!({"max_tokens": 200, "min_tokens": 200}))));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let (_, body) = raw(addr, "POST", "/reset_prefix_cache", "", "").await;
+    assert_eq!(body, r#"{"success":false}"#, "while a request runs");
+    slow.await.unwrap();
+    let (_, body) = raw(addr, "POST", "/reset_prefix_cache", "", "").await;
+    assert_eq!(body, r#"{"success":true}"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_do_what_they_say() {
+    let clock = Clock::start(ClockKind::Simulated);
+    let addr = serve(Profile::named("roomy").unwrap()).await;
+    let fault = |text: &'static str| async move {
+        let (head, body) = raw(addr, "POST", "/sim/faults", JSON, text).await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head} {body}");
+    };
+    fault(r#"{"for":"1s","kind":"unavailable"}"#).await;
+    assert!(chat(addr, hello(json!({}))).await.0.starts_with("HTTP/1.1 503 "));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    fault(r#"{"for":"1s","kind":{"cut":{"share":1.0,"after":2}}}"#).await;
+    let (head, body) = chat(addr, hello(json!({}))).await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(!body.contains("[DONE]") && events(&body).len() == 3, "{body}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    fault(r#"{"for":"1s","kind":{"drop":{"share":1.0}}}"#).await;
+    assert_eq!(chat(addr, hello(json!({}))).await, (String::new(), String::new()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    fault(r#"{"for":"20s","kind":"freeze"}"#).await;
+    let before = clock.now();
+    assert!(chat(addr, hello(json!({}))).await.1.contains("[DONE]"));
+    assert!(clock.now().since(before) >= Duration::from_secs(20));
+
+    let before = clock.now();
+    fault(r#"{"for":"5s","kind":{"slow_page":{"delay":"3s"}}}"#).await;
+    let (_, page) = raw(addr, "GET", "/metrics", "", "").await;
+    assert!(clock.now().since(before) >= Duration::from_secs(3));
+    assert!(
+        page.contains("vllm:generation_tokens_total{engine=\"0\",model_name=\"tiny\"} 6.0"),
+        "two answers, one of them cut"
+    );
+    tokio::time::sleep(Duration::from_secs(3)).await;
+
+    fault(r#"{"at":"1s","for":"2s","kind":"restart"}"#).await;
+    let cut = chat(addr, hello(json!({"max_tokens": 4000, "min_tokens": 4000}))).await;
+    assert!(!cut.1.contains("[DONE]"), "the stream breaks off when the server dies");
+    assert_eq!(raw(addr, "GET", "/metrics", "", "").await.0, "", "nobody answers while it is down");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (_, page) = raw(addr, "GET", "/metrics", "", "").await;
+    assert!(page.contains("vllm:generation_tokens_total{engine=\"0\",model_name=\"tiny\"} 0.0"), "new counters");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_is_never_counted_as_finished() {
+    let addr = serve(Profile::named("roomy").unwrap()).await;
+    let leaving = tokio::time::timeout(
+        Duration::from_secs(1),
+        chat(addr, hello(json!({"max_tokens": 4000, "min_tokens": 4000}))),
+    );
+    assert!(leaving.await.is_err());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (_, page) = raw(addr, "GET", "/metrics", "", "").await;
+    for line in [
+        "vllm:num_requests_running{engine=\"0\",model_name=\"tiny\"} 0.0",
+        "vllm:request_success_total{engine=\"0\",finished_reason=\"abort\",model_name=\"tiny\"} 0.0",
+        "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"tiny\"} 1.0",
+        "vllm:e2e_request_latency_seconds_count{engine=\"0\",model_name=\"tiny\"} 0.0",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_told_to_end_ends_its_streams_as_aborted() {
+    let listener = sim::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(sim::serve(listener, Profile::named("roomy").unwrap(), 7, async {
+        let _ = stopped.await;
+    }));
+    let client = tokio::spawn(chat(addr, hello(json!({"max_tokens": 4000, "min_tokens": 4000}))));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.send(()).unwrap();
+    let body = client.await.unwrap().1;
+    assert!(body.contains(r#""finish_reason":"abort""#) && body.contains("[DONE]"), "{body}");
+    server.await.unwrap().unwrap();
+}
+
+/// All bytes that 32 clients and a scraper receive in ten simulated seconds.
+fn everything(seed: u64) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let listener = sim::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(sim::serve(listener, Profile::named("small-pool").unwrap(), seed, std::future::pending()));
+        let clients: Vec<_> = (0..32)
+            .map(|i| {
+                tokio::spawn(async move {
+                    let mut all = String::new();
+                    for turn in 0..2 {
+                        let content = format!("client {i} turn {turn} {}", "word ".repeat(300));
+                        let body = hello(json!({"max_tokens": 20, "min_tokens": 20,
+                                                "messages": [{"role": "user", "content": content}]}));
+                        all += &chat(addr, body).await.1;
+                    }
+                    all
+                })
+            })
+            .collect();
+        let mut all = Vec::new();
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            all.push(raw(addr, "GET", "/metrics", "", "").await.1);
+        }
+        for client in clients {
+            all.push(client.await.unwrap());
+        }
+        all
+    })
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let first = everything(1);
+    assert!(
+        first.iter().any(|page| page.contains("num_requests_waiting{engine=\"0\",model_name=\"tiny\"} 2")),
+        "someone waits"
+    );
+    assert!(first == everything(1));
+    assert!(first != everything(2));
 }

@@ -6,11 +6,11 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::driver::Message;
 use super::front::Times;
 use super::parse::{Asked, Kind};
 use super::profile::ApiSpec;
 use super::request::Finish;
+use super::server::Message;
 use super::tokens;
 
 /// What all chunks of one answer have in common, and how far each choice is.

@@ -83,11 +83,11 @@ impl CostSpec {
     /// runs of a real vLLM 0.31.0 (see `tests/sim_against_real.rs`).
     pub const fn cpu_tiny() -> CostSpec {
         CostSpec {
-            base_us: 3_300.0,
-            prefill_us: 62.0,
-            decode_us: 420.0,
-            draft_us: 300.0,
-            context_us: 0.2,
+            base_us: 4_250.0,
+            prefill_us: 48.0,
+            decode_us: 380.0,
+            draft_us: 200.0,
+            context_us: 0.44,
             attention_us: 0.083,
             jitter: 0.12,
         }

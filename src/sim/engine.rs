@@ -14,7 +14,7 @@ use super::cost::{CostSpec, StepLoad};
 use super::fault::Faults;
 use super::kv::Pool;
 use super::profile::{EngineSpec, Profile};
-use super::request::{Ask, Finish, Item, Request, Stats, StepOutput};
+use super::request::{Ask, Request, Stats, StepOutput};
 use crate::model::time::Offset;
 
 /// One request's share of a step.
@@ -155,21 +155,6 @@ impl Engine {
                 return Some(StepOutput { at, items: Vec::new(), stats: self.report() });
             }
         }
-    }
-
-    /// Ends all requests at once, as the server does when it is told to end.
-    pub(super) fn abort_all(&mut self) -> Vec<Item> {
-        self.running
-            .drain(..)
-            .chain(self.waiting.drain(..))
-            .map(|id| Item {
-                id,
-                tokens: Vec::new(),
-                finish: Some(Finish::Abort),
-                happenings: Vec::new(),
-                cached: None,
-            })
-            .collect()
     }
 
     /// Share of the second before `at` in which a step ran, 0 to 1.

@@ -21,6 +21,7 @@ use super::parse::{self, Asked, Kind};
 use super::profile::Profile;
 use super::refusal::Refusal;
 use super::request::Ask;
+use super::server::Message;
 use super::stream;
 use super::tokens;
 use crate::model::time::{Clock, Offset};
@@ -118,7 +119,10 @@ async fn simple(api: &Api, path: &str, request: Request, index: u64) -> Result<R
     match path {
         "/health" | "/ping" => Ok(reply(api, 200, None, Vec::new())),
         "/version" => Ok(json_reply(api, 200, &json!({"version": "0.31.0"}))),
-        "/load" => Ok(json_reply(api, 200, &json!({"server_load": 0}))),
+        "/load" => {
+            let load = ask(api, Command::Load).await.ok_or_else(gone)?;
+            Ok(json_reply(api, 200, &json!({"server_load": load})))
+        }
         "/metrics" => {
             let now = api.clock.now();
             let delay = api.faults.borrow().page_delay(now);
@@ -215,7 +219,7 @@ async fn generate(api: Arc<Api>, kind: Kind, request: Request, index: u64, mut s
     reply.response
 }
 
-type Started = (Answer, mpsc::UnboundedReceiver<super::driver::Message>, stream::Guard);
+type Started = (Answer, mpsc::UnboundedReceiver<Message>, stream::Guard);
 
 /// Hands a request to the driver and waits until its prompt is rendered.
 async fn start(api: &Api, asked: Asked, own_id: Option<String>, index: u64) -> Result<Started, Refusal> {

@@ -120,14 +120,6 @@ impl EngineMetrics {
 /// Writes the families of all engines; `born` is when their counters began, in unix seconds.
 pub(super) fn write(page: &mut Page, profile: &Profile, engines: &[EngineMetrics], born: f64) {
     let w = &mut Writer { page, model: &profile.api.model, engines, born };
-    for (kind, help) in [
-        ("flops", "floating point operations per GPU"),
-        ("read_bytes", "bytes read from memory per GPU"),
-        ("write_bytes", "bytes written to memory per GPU"),
-    ] {
-        let help = format!("Estimated number of {help} (for Model Flops Utilization calculations).");
-        w.counter(&format!("estimated_{kind}_per_gpu"), &help, |_| 0);
-    }
     if profile.engine.speculative.is_some() {
         w.counter("spec_decode_num_drafts", "Number of spec decoding drafts.", |e| e.drafts);
         w.counter("spec_decode_num_draft_tokens", "Number of draft tokens.", |e| e.draft_tokens);
@@ -141,6 +133,14 @@ pub(super) fn write(page: &mut Page, profile: &Profile, engines: &[EngineMetrics
             ("position", &positions),
             |e, p| e.accepted[p],
         );
+    }
+    for (kind, help) in [
+        ("flops", "floating point operations per GPU"),
+        ("read_bytes", "bytes read from memory per GPU"),
+        ("write_bytes", "bytes written to memory per GPU"),
+    ] {
+        let help = format!("Estimated number of {help} (for Model Flops Utilization calculations).");
+        w.counter(&format!("estimated_{kind}_per_gpu"), &help, |_| 0);
     }
     w.gauge("num_requests_running", "Number of requests in model execution batches.", |e| e.gauges.running as f64);
     w.gauge("num_requests_waiting", "Number of requests waiting to be processed.", |e| {

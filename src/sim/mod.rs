@@ -9,7 +9,9 @@
 //! - `request`, `engine`: the scheduler, a pure state machine on a timetable
 //! - `front`: the API process between engine and client, which observes the metrics
 //! - `metrics`: the page
-//! - `driver`: the one task that owns all of the above and sleeps to its timetable
+//! - `server`: all of the above on one timetable, still without sockets
+//! - `rehearsal`: a closed loop of streams against it in no time at all
+//! - `driver`: the one task that owns it and sleeps to its timetable
 //! - `http` and its parts: the API
 //!
 //! Nothing of the client side is used here, so a misreading cannot cancel itself out.
@@ -26,14 +28,18 @@ mod front;
 mod http;
 mod http_metrics;
 mod kv;
+#[cfg(test)]
+mod mechanisms;
 mod metrics;
 mod page;
 mod parse;
 mod process_metrics;
 pub mod profile;
 mod refusal;
+mod rehearsal;
 mod request;
 mod schedule;
+mod server;
 mod stream;
 mod tokens;
 mod update;
@@ -47,6 +53,7 @@ use std::time::Duration;
 
 use axum::Router;
 pub use profile::Profile;
+pub use rehearsal::{Load, Rehearsed, rehearse};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, oneshot};
 

@@ -87,6 +87,16 @@ impl Histogram {
         Histogram { edges: edges.to_vec(), counts: vec![0; edges.len() + 1], sum: 0.0 }
     }
 
+    /// Sum of all observations.
+    pub(super) fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    /// Number of observations.
+    pub(super) fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
     /// Counts one observation.
     pub(super) fn observe(&mut self, value: f64) {
         let at = self.edges.partition_point(|edge| *edge < value);

@@ -354,6 +354,7 @@ fn cpu(engine: EngineSpec) -> Profile {
     Profile {
         engine: EngineSpec { block_size: 32, async_scheduling: false, ..engine },
         cost: CostSpec::cpu_tiny(),
+        api: ApiSpec { request_us: 1_350.0, output_us: 66.0, ipc_us: 660.0, tokenize_us: 2.2, ..ApiSpec::default() },
         ..Profile::default()
     }
 }

@@ -11,9 +11,10 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::answer::Answer;
-use super::driver::{Command, Message};
+use super::driver::Command;
 use super::http::{self, Api};
 use super::http_metrics::Served;
+use super::server::Message;
 use crate::model::time::Offset;
 
 /// Tells the driver when a client leaves before its answer has ended.
@@ -94,10 +95,12 @@ pub(super) fn body(
                 return Ok(None);
             }
             if state.left == Some(0) {
-                return Err(broken());
+                return Err(broken().await);
             }
-            // The driver drops its end only when the server dies.
-            let message = state.messages.recv().await.ok_or_else(broken)?;
+            let Some(message) = state.messages.recv().await else {
+                // The driver drops its end only when the server dies.
+                return Err(broken().await);
+            };
             state.left = state.left.map(|n| n - 1);
             state.ready.extend(state.answer.chunks(message));
             if state.answer.ended() {
@@ -120,7 +123,9 @@ pub(super) async fn whole(
     Some(answer.body())
 }
 
-fn broken() -> io::Error {
+/// The error that breaks a response off, once what was sent before it is on its way.
+async fn broken() -> io::Error {
+    tokio::task::yield_now().await;
     io::ErrorKind::ConnectionReset.into()
 }
 

@@ -1,5 +1,7 @@
 //! What an evaluation sees of a store: from a start on, and perhaps only production's scrapes.
 
+use std::sync::Arc;
+
 use super::store::{Series, Store, is_missing, is_stale};
 
 /// The instants at which a production Prometheus would scrape: `phase_ms + k * interval_ms`.
@@ -32,8 +34,8 @@ impl Grid {
 pub struct View<'a> {
     store: &'a Store,
     from_ms: i64,
-    /// For each list of times, which of them are seen; empty without a grid.
-    chosen: Vec<Chosen>,
+    /// For each list of times, which of them are seen; empty without a grid. Shared by clones.
+    chosen: Arc<[Chosen]>,
     overlay: Option<&'a Store>,
 }
 
@@ -47,7 +49,7 @@ struct Chosen {
 impl<'a> View<'a> {
     /// All of a store.
     pub fn whole(store: &'a Store) -> View<'a> {
-        View { store, from_ms: i64::MIN, chosen: Vec::new(), overlay: None }
+        View { store, from_ms: i64::MIN, chosen: Arc::new([]), overlay: None }
     }
 
     /// A store without the samples from before `from_ms`.

@@ -350,7 +350,10 @@ fn alerts(h: &mut Html, v: &Verdict) {
                 h.within("tr", &[], |h| {
                     h.leaf("th", &[("scope", "col"), ("class", "left")], "alert");
                     for s in &v.steps {
-                        h.leaf("th", &[("scope", "col"), ("class", "center")], &format!("{}: {}", s.step, number(s.concurrency)));
+                        h.within("th", &[("scope", "col"), ("class", "center")], |h| {
+                            h.leaf("span", &[], &format!("step {}", s.step));
+                            h.leaf("span", &[], &level(v, s.concurrency));
+                        });
                     }
                 });
             });
@@ -368,7 +371,7 @@ fn alerts(h: &mut Html, v: &Verdict) {
         h.leaf(
             "p",
             &[("class", "muted")],
-            "Columns are steps with their load. A percentage is the share of the phases of the production scrape grid in which the alert fired.",
+            "A percentage is the share of the phases of the production scrape grid in which the alert fired.",
         );
     });
 }

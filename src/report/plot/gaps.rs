@@ -8,7 +8,7 @@ use super::panel::{LEFT, Panel, RIGHT, words};
 use super::{Area, NARROW, Plot, Refused, at, figure, ink, px};
 use crate::model::plot::{GapHistogram, PlotData};
 use crate::model::verdict::{StepOutcome, Verdict};
-use crate::report::text::{number, seconds};
+use crate::report::text::{level_unit, number, seconds};
 
 /// Height of a step's row, pixels of the page.
 const ROW: u32 = 40;
@@ -32,7 +32,7 @@ pub(super) fn plot(v: &Verdict, data: &PlotData) -> Result<Option<Plot>, Refused
         return Ok(None);
     }
     let caption = format!(
-        "One row a step. Height is the share of the step's gaps of that length, on a square-root scale so that the rare long \
+        "One row a step, with its load. Height is the share of the step's gaps of that length, on a square-root scale so that the rare long \
          ones are seen. The dashed line is the limit of {} that 99 of 100 must keep.",
         seconds(v.slo.itl_p99_s)
     );
@@ -41,7 +41,8 @@ pub(super) fn plot(v: &Verdict, data: &PlotData) -> Result<Option<Plot>, Refused
         let Some(x) = axis(if width == NARROW { 4 } else { 8 }) else { return Ok(()) };
         let n = rows.len() as f64;
         let y = Axis::between(0.0, n, 1, |_| String::new()).with_ticks(Vec::new());
-        let head = [("gap between chunks", ink::BLUE), ("share of a step's gaps", ink::MUTED)];
+        let rows_are = format!("step: {}", level_unit(v));
+        let head = [(rows_are.as_str(), ink::MUTED), ("clean", ink::BLUE), ("firing", ink::VERMILION)];
         let p = Panel::new(area, &x, &y, &head, true)?;
         let largest = rows.iter().flat_map(|(h, _, _)| shares(h)).fold(0.0, f64::max);
         for (i, (h, level, outcome)) in rows.iter().enumerate() {
@@ -53,7 +54,11 @@ pub(super) fn plot(v: &Verdict, data: &PlotData) -> Result<Option<Plot>, Refused
                 (at(LEFT) - at(8), foot - at(12)),
                 words(ink::MUTED, HPos::Right, VPos::Center),
             ))?;
-            let color = if *outcome == StepOutcome::Firing { ink::VERMILION } else { ink::BLUE };
+            let color = match outcome {
+                StepOutcome::Clean => ink::BLUE,
+                StepOutcome::Firing => ink::VERMILION,
+                StepOutcome::Inconclusive => ink::MUTED,
+            };
             // A staircase: each bin from its lower to its upper edge.
             let mut outline: Vec<(i32, i32)> = Vec::new();
             let mut low = lower_edge(&h.edges_s);

@@ -192,7 +192,10 @@ impl<'a> Panel<'a> {
         let dashed = DashedLineSeries::new(ends, px(5), px(4), color.stroke_width(px(1) + 1));
         self.chart.draw_series(dashed)?;
         let (left, row) = self.chart.backend_coord(&(self.x.low(), value));
-        self.text((left + at(6), row - at(2)), name, words(color, HPos::Left, VPos::Bottom))
+        let (_, top) = self.chart.backend_coord(&(self.x.low(), self.y.high()));
+        // Over the line where there is room, else under it, for the heading is above.
+        let (row, v) = if row - top < at(16) { (row + at(3), VPos::Top) } else { (row - at(2), VPos::Bottom) };
+        self.text((left + at(6), row), name, words(color, HPos::Left, v))
     }
 
     /// An upright line at `x`, with words at its head.

@@ -8,7 +8,7 @@ use super::axis::Axis;
 use super::panel::{LEFT, Panel, RIGHT, Shape, words};
 use super::{Area, NARROW, Plot, Refused, at, figure, ink, px};
 use crate::model::verdict::{StepVerdict, Verdict};
-use crate::report::text::{number, seconds};
+use crate::report::text::{level_unit, number, seconds};
 
 /// Height of a step's row, pixels of the page.
 const ROW: u32 = 30;
@@ -47,7 +47,13 @@ pub(super) fn plot(v: &Verdict) -> Result<Option<Plot>, Refused> {
                    first token came; the server's percentile is read from the buckets of its histogram.";
     let height = |_| AROUND + ROW * rows.len() as u32;
     let draw = |area: &Area<'_>, width: u32| {
-        let head = [("client", ink::VERMILION), ("server", ink::BLUE), ("p99 ●, mean ○", ink::MUTED)];
+        let rows_are = format!("step: {}", level_unit(v));
+        let head = [
+            (rows_are.as_str(), ink::MUTED),
+            ("client", ink::VERMILION),
+            ("server", ink::BLUE),
+            ("p99 ●, mean ○", ink::MUTED),
+        ];
         let n = rows.len() as f64;
         let y = Axis::between(0.0, n, 1, |_| String::new()).with_ticks(Vec::new());
         let x = if width == NARROW {

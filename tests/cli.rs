@@ -72,9 +72,9 @@ fn server(answer: impl Fn(&str) -> (u16, &'static str, String) + Send + 'static)
                 head.push(byte[0]);
             }
             let head = String::from_utf8_lossy(&head).into_owned();
-            let length = head
-                .lines()
-                .find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length:").map(|v| v.trim().parse().unwrap_or(0)));
+            let length = head.lines().find_map(|l| {
+                l.to_ascii_lowercase().strip_prefix("content-length:").map(|v| v.trim().parse().unwrap_or(0))
+            });
             let mut body = vec![0; length.unwrap_or(0)];
             let _ = stream.read_exact(&mut body);
             let (status, kind, text) = answer(head.lines().next().unwrap_or(""));

@@ -27,7 +27,7 @@ pub fn check(args: &RunArgs) -> anyhow::Result<Exit> {
         if let Some(panel) = &panel {
             write!(out, "{panel}")?;
         }
-        plan(out, &prepared)
+        Ok(plan(out, &prepared)?)
     })
 }
 

@@ -10,9 +10,11 @@ use crate::cli::{ExportArgs, ExportFormat};
 use crate::error::Refusal;
 use crate::model::recording::Recording;
 use crate::model::verdict::Verdict;
-use crate::record::{self, openmetrics};
+use crate::record::openmetrics;
 use crate::report;
 use crate::series::{Series, Store, is_stale};
+
+use super::judge;
 
 /// Writes the data to the file that was asked for, else to `out`.
 ///
@@ -22,7 +24,7 @@ pub fn export(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     // Everything is read before the file is made: a failure leaves no empty one.
     let recording = match args.format {
         ExportFormat::Csv => None,
-        ExportFormat::Openmetrics | ExportFormat::VllmBench => Some(record::read(&args.dir)?),
+        ExportFormat::Openmetrics | ExportFormat::VllmBench => Some(judge::open(&args.dir)?),
     };
     let verdict = match args.format {
         ExportFormat::Openmetrics => None,

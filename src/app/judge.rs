@@ -30,12 +30,7 @@ pub struct Recorded {
 /// # Errors
 /// If there is no recording, or it cannot be read, or its rules cannot be loaded.
 pub fn read(dir: &Path, others: &[impl AsRef<Path>]) -> anyhow::Result<Recorded> {
-    let recording = record::read(dir).map_err(|e| {
-        Refusal::usage(
-            format!("{:#}", anyhow::Error::from(e)),
-            "name the folder of a run, such as results/<utc>-<scenario>",
-        )
-    })?;
+    let recording = open(dir)?;
     let scenario = Scenario::parse(&recording.header.scenario_toml, &format!("the scenario in {}", dir.display()))
         .map_err(Refusal::from)?;
     let files = if others.is_empty() {
@@ -51,6 +46,17 @@ pub fn read(dir: &Path, others: &[impl AsRef<Path>]) -> anyhow::Result<Recorded>
     };
     let rules = prepare::load(&files, &scenario)?;
     Ok(Recorded { recording, scenario, rules })
+}
+
+/// The recording in a run's folder.
+///
+/// # Errors
+/// If there is none, or it cannot be read.
+pub fn open(dir: &Path) -> Result<Recording, Refusal> {
+    record::read(dir).map_err(|error| {
+        let says = format!("{:#}", anyhow::Error::from(error));
+        Refusal::usage(says, "name the folder of a run, such as results/<utc>-<scenario>")
+    })
 }
 
 /// Judges a recording again.

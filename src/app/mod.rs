@@ -33,11 +33,11 @@ pub fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
         Command::Judge(args) => judge::judge(&args),
-        Command::Query(args) => text(|out| query::query(&args, out)),
-        Command::Export(args) => text(|out| export::export(&args, out)),
+        Command::Query(args) => answer(|out| query::query(&args, out)),
+        Command::Export(args) => answer(|out| export::export(&args, out)),
         Command::Rules(args) => rules::rules(&args),
         Command::Sim(args) => simulate::simulate(&args),
-        Command::Schema => answer(|out| report::schema::write(out)),
+        Command::Schema => answer(|out| Ok(report::schema::write(out)?)),
         Command::Completions { shell } => {
             let mut command = <crate::cli::Cli as clap::CommandFactory>::command();
             clap_complete::generate(shell, &mut command, "plimsoll", &mut std::io::stdout());
@@ -64,23 +64,13 @@ pub fn complain(error: &anyhow::Error) -> Exit {
 }
 
 /// Writes the answer to standard output. A reader that went away is no failure of ours.
-fn answer(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> anyhow::Result<Exit> {
+fn answer(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<Exit> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(Exit::Done),
-    }
-}
-
-/// The same for an answer that can fail for other reasons than its writing.
-fn text(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<Exit> {
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let written = write(&mut out).and_then(|()| Ok(out.flush()?));
-    let gone = |e: &anyhow::Error| {
-        e.chain()
-            .any(|c| c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe))
+    let gone = |error: &anyhow::Error| {
+        let io = error.chain().find_map(|e| e.downcast_ref::<std::io::Error>());
+        io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     };
-    match written {
+    match write(&mut out).and_then(|()| Ok(out.flush()?)) {
         Err(error) if !gone(&error) => Err(error),
         _ => Ok(Exit::Done),
     }
@@ -90,11 +80,11 @@ fn text(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Res
 fn tell(verdict: &Verdict, json: bool, folder: Option<&Path>) -> anyhow::Result<Exit> {
     answer(|out| {
         if json {
-            return report::json::write(verdict, out);
+            return Ok(report::json::write(verdict, out)?);
         }
         report::terminal::write(verdict, out, report::terminal::Style { color: colour(), width: width() })?;
         match folder {
-            Some(folder) => writeln!(out, "\nrecording and reports: {}", folder.display()),
+            Some(folder) => Ok(writeln!(out, "\nrecording and reports: {}", folder.display())?),
             None => Ok(()),
         }
     })

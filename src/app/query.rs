@@ -14,8 +14,9 @@ use crate::model::sample::Labels;
 use crate::model::time::Offset;
 use crate::model::units::parse_duration;
 use crate::promql::{self, Engine, Expr, Samples, Value};
-use crate::record;
 use crate::series::{Store, View};
+
+use super::judge;
 
 /// Most evaluations of one range: what Prometheus allows as well.
 const MOST_POINTS: u128 = 11_000;
@@ -27,7 +28,7 @@ const MOST_POINTS: u128 = 11_000;
 pub fn query(args: &QueryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let expr = parse(&args.expr)?;
     let range = args.range.as_deref().map(|range| Range::parse(range, args.step)).transpose()?;
-    let recording = record::read(&args.dir)?;
+    let recording = judge::open(&args.dir)?;
     let store = Store::from_recording(&recording);
     let answer = match range {
         Some(range) => Answer::Range(over_range(&recording, &store, &expr, range)?),

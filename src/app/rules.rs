@@ -27,5 +27,5 @@ pub fn rules(args: &RulesArgs) -> anyhow::Result<Exit> {
         return Err(Refusal::usage(says, "").into());
     }
     let set = prepare::load(&builtin::files(&args.engine, true), &scenario)?;
-    super::answer(|out| out.write_all(print::yaml(&set, &BTreeMap::new()).as_bytes()))
+    super::answer(|out| Ok(out.write_all(print::yaml(&set, &BTreeMap::new()).as_bytes())?))
 }

@@ -17,7 +17,7 @@ pub fn simulate(args: &SimArgs) -> anyhow::Result<Exit> {
             .into_iter()
             .map(|name| format!("{name:<16} {}\n", Profile::summary(name).unwrap_or_default()))
             .collect();
-        return super::answer(|out| out.write_all(lines.concat().as_bytes()));
+        return super::answer(|out| Ok(out.write_all(lines.concat().as_bytes())?));
     }
     let profile = profile(&SimSpec { profile: args.profile.clone(), with: toml::Table::new() })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;

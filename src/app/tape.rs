@@ -89,11 +89,6 @@ impl Tape {
         let _ = self.events.send(Event::Note(note));
     }
 
-    /// Whether the user has interrupted.
-    pub fn interrupted(&self) -> bool {
-        *self.interrupt.borrow() > 0
-    }
-
     /// Takes in the rest, once all other senders are gone, and closes the file.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub struct LadderSpec {
     /// How long a step is measured; by default what the rules need.
     #[serde(with = "units::duration_opt", skip_serializing_if = "Option::is_none")]
     pub hold: Option<Duration>,
-    /// How far a step is prolonged for rules that still lack observations; by default thrice `hold`.
+    /// How far a step is prolonged for rules that still lack observations; by default eight times `hold`.
     #[serde(with = "units::duration_opt", skip_serializing_if = "Option::is_none")]
     pub max_hold: Option<Duration>,
     /// Shortest warm-up of a step; twice the P99 request duration of the step before goes above it.
@@ -50,7 +50,7 @@ pub struct LadderSpec {
     pub tolerance: f64,
     /// The same as a share of the firing level.
     pub tolerance_ratio: f64,
-    /// Longest whole run. Kept by planning: a step that might not fit is not begun.
+    /// Longest whole run. Kept by planning: a step that would not fit is not begun, and none is cut.
     #[serde(with = "units::duration_opt", skip_serializing_if = "Option::is_none")]
     pub max_duration: Option<Duration>,
     /// How often the whole ladder is run.

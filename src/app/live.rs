@@ -72,7 +72,7 @@ impl Live<'_> {
             };
             let warmup = self.prepared.lengths.warmup_after(verdicts.last());
             if let Some(most) = self.prepared.scenario.ladder.max_duration
-                && self.clock.now().as_duration() + self.prepared.lengths.worst(&plan, warmup) > most
+                && self.clock.now().as_duration() + self.prepared.lengths.whole(&plan, warmup) > most
             {
                 break StopReason::MaxDuration;
             }
@@ -116,7 +116,10 @@ impl Live<'_> {
                 break;
             }
             // Rules that lack observations get more time, up to the longest hold.
-            let latest = begun + lengths.max_hold;
+            let mut latest = begun + lengths.max_hold;
+            if let Some(most) = self.prepared.scenario.ladder.max_duration {
+                latest = latest.min(Offset::from_duration(most));
+            }
             if until >= latest || self.missing(plan.step)? == 0 {
                 break;
             }

@@ -7,6 +7,10 @@ use crate::model::step::StepPlan;
 use crate::model::units::prometheus_duration;
 use crate::model::verdict::StepVerdict;
 
+/// How many holds a step may take by default to get its observations: one stream with requests of
+/// five seconds gets its hundred in eight and a half minutes, and every level above it sooner.
+const PATIENCE: u32 = 8;
+
 /// Lengths that hold for every step of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepLengths {
@@ -36,7 +40,7 @@ impl StepLengths {
                 prometheus_duration(needed)
             ));
         }
-        let max_hold = spec.max_hold.unwrap_or(hold * 3);
+        let max_hold = spec.max_hold.unwrap_or(hold * PATIENCE);
         if max_hold < hold {
             return Err(format!(
                 "ladder.max_hold is {}, expected at least the hold of {}",
@@ -54,9 +58,10 @@ impl StepLengths {
         self.warmup.max(Duration::try_from_secs_f64(2.0 * p99).unwrap_or(Duration::ZERO))
     }
 
-    /// The longest that a step can take.
-    pub fn worst(&self, plan: &StepPlan, warmup: Duration) -> Duration {
-        self.ramp + warmup + self.max_hold + if plan.drain_first { self.drain } else { Duration::ZERO }
+    /// What a step needs to be whole: what `max_duration` must leave room for. It is prolonged for
+    /// observations only as far as there is room.
+    pub fn whole(&self, plan: &StepPlan, warmup: Duration) -> Duration {
+        self.ramp + warmup + self.hold + if plan.drain_first { self.drain } else { Duration::ZERO }
     }
 
     /// The longest that a whole ladder can take, while no request outlasts half the warm-up.
@@ -84,7 +89,7 @@ mod tests {
         let spec = LadderSpec { hold: Some(30 * S), ..LadderSpec::default() };
         let error = StepLengths::new(&spec, 90 * S).unwrap_err();
         assert!(error.contains("30s") && error.contains("1m30s"), "{error}");
-        assert_eq!(StepLengths::new(&LadderSpec::default(), 90 * S).unwrap().max_hold, 270 * S);
+        assert_eq!(StepLengths::new(&LadderSpec::default(), 90 * S).unwrap().max_hold, 720 * S);
         let spec = LadderSpec { max_hold: Some(S), ..LadderSpec::default() };
         assert!(StepLengths::new(&spec, 90 * S).is_err());
     }

@@ -14,7 +14,8 @@
 //! - `driver`: the one task that owns it and sleeps to its timetable
 //! - `http` and its parts: the API
 //!
-//! Nothing of the client side is used here, so a misreading cannot cancel itself out.
+//! Nothing of the client side is used here, so a misreading cannot cancel itself out. How close it
+//! comes to a real server is in `against_real.md` beside this file.
 
 mod answer;
 pub mod chance;

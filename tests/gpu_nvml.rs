@@ -429,6 +429,7 @@ fn xid_and_ecc_errors_are_told_and_kept() {
     assert_eq!(codes(&border), [NoteCode::Ecc]);
     assert!(border.notes[0].says.contains("2 new uncorrected"), "{}", border.notes[0].says);
     assert_eq!(value(&border, "0", "DCGM_FI_DEV_XID_ERRORS"), Some(79.0), "the last one stays, as DCGM's");
+    assert_eq!(value(&border, "0", "plimsoll_gpu_neighbour_sm_percent"), None, "without a neighbour nobody asks");
     assert!(fleet.poll(Depth::Border).notes.is_empty());
 }
 
@@ -438,13 +439,26 @@ fn a_process_that_comes_later_is_a_neighbour() {
     let library = mock.load();
     let mut fleet = open(&library, &[]);
     fleet.poll(Depth::Border);
-    mock.set("fan 1\nprocs 2\npid1001_bytes 4294967296\n");
+    mock.set("fan 1\nprocs 2\npid1001_bytes 4294967296\nsm1000 70\nsm1001 25\n");
     assert_eq!(value(&fleet.poll(Depth::Round), "0", "plimsoll_gpu_neighbours"), Some(0.0), "not seen between borders");
     let border = fleet.poll(Depth::Border);
     assert_eq!(codes(&border), [NoteCode::Neighbour]);
     assert!(border.notes[0].says.contains("process 1001 came and holds 4096 MiB"), "{}", border.notes[0].says);
     assert_eq!(value(&border, "0", "plimsoll_gpu_neighbours"), Some(1.0));
     assert_eq!(value(&border, "0", "plimsoll_gpu_neighbour_memory_bytes"), Some(4_294_967_296.0));
+    assert_eq!(
+        value(&border, "0", "plimsoll_gpu_neighbour_sm_percent"),
+        Some(25.0),
+        "what the server takes is its own"
+    );
+
+    let quiet = fleet.poll(Depth::Border);
+    assert!(quiet.notes.is_empty());
+    assert_eq!(value(&quiet, "0", "plimsoll_gpu_neighbour_sm_percent"), Some(0.0), "no newer sample: it idled");
+    mock.set("fan 1\nprocs 1\n");
+    let gone = fleet.poll(Depth::Border);
+    assert_eq!(value(&gone, "0", "plimsoll_gpu_neighbours"), Some(0.0));
+    assert_eq!(value(&gone, "0", "plimsoll_gpu_neighbour_sm_percent"), Some(0.0));
 }
 
 #[test]

@@ -19,8 +19,9 @@ use plimsoll::gpu::spec::ClockOffset;
 use plimsoll::gpu::{self, GpuError, GpuSpec, NoteCode, Source};
 use plimsoll::model::recording::{Event, Note};
 use plimsoll::model::sample::{Labels, Sample, Scrape};
-use plimsoll::model::time::{Clock, ClockKind, Offset, SIMULATED_EPOCH_UNIX_MS};
+use plimsoll::model::time::{Clock, ClockKind, Offset, SIMULATED_EPOCH_UNIX_MS, Span};
 use plimsoll::scrape::exposition::parse;
+use plimsoll::sim::{self, Fault, FaultKind, Profile};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const DCGM: &str = include_str!("gpu_data/dcgm.prom");
@@ -294,4 +295,33 @@ async fn a_log_that_is_none_is_told() {
     let empty = Growing::new("empty");
     let panel = gpu::check(&GpuSpec::of(Source::Smi(empty.path.clone())), clock).await.unwrap().unwrap();
     assert_eq!(panel.remarks, ["the log has no readings yet"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stand_ins_throttled_gpu_is_seen_through_its_page() {
+    let mut profile = Profile::named("l4").unwrap();
+    profile.faults.push(Fault {
+        at: Duration::from_secs(3),
+        lasts: Some(Duration::from_secs(4)),
+        kind: FaultKind::Throttle { clock: 0.5 },
+    });
+    let listener = sim::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}/dcgm/metrics", listener.local_addr().unwrap());
+    let clock = Clock::start(ClockKind::Simulated);
+    tokio::spawn(sim::serve_on(clock, listener, profile, 1, std::future::pending()));
+    let (sender, events) = unbounded_channel();
+    let poller = gpu::start(&GpuSpec::of(Source::Dcgm(url)), clock, sender).await.unwrap().unwrap();
+    clock.sleep_until(second(10)).await;
+    poller.stop().await;
+    let (scrapes, _) = split(events);
+    let stats = |from: u64, to: u64| {
+        let stats = gpu::stats(&scrapes, Span::new(second(from), second(to)), None);
+        assert_eq!((stats.len(), stats[0].samples), (1, to - from));
+        stats[0].throttle_reasons.iter().map(|r| (r.reason.clone(), r.share_ratio)).collect::<Vec<_>>()
+    };
+    let hot = "sw_thermal_slowdown".to_string();
+    assert_eq!(stats(0, 3), []);
+    assert_eq!(stats(3, 7), [(hot.clone(), 1.0)]);
+    assert_eq!(stats(5, 9), [(hot, 0.5)]);
+    assert_eq!(stats(7, 10), []);
 }

@@ -21,6 +21,11 @@ pub trait Card {
 
     /// Processes that hold memory of the device.
     fn processes(&mut self) -> Result<Vec<Process>, Refusal>;
+
+    /// Percent of the multiprocessors' time that each process took since this was last asked; idle ones may be left out.
+    fn shares(&mut self) -> Result<BTreeMap<u32, f64>, Refusal> {
+        Err(Refusal::NotSupported)
+    }
 }
 
 /// A value in the field's unit, or why there is none.
@@ -228,6 +233,9 @@ struct Tracked<C> {
     dropped: u64,
     drop_told: BTreeSet<Field>,
     residents: Residents,
+    /// What the strangers took of the device, percent.
+    taken: Option<f64>,
+    shares_refused: bool,
 }
 
 impl<C: Card> Fleet<C> {
@@ -253,6 +261,8 @@ impl<C: Card> Fleet<C> {
             dropped: 0,
             drop_told: BTreeSet::new(),
             residents: Residents::default(),
+            taken: None,
+            shares_refused: false,
         });
         self
     }
@@ -323,6 +333,9 @@ impl<C: Card> Tracked<C> {
         if let Some((count, bytes)) = self.residents.neighbours() {
             reading.samples.push(self.tags.sample("plimsoll_gpu_neighbours", count as f64));
             reading.samples.push(self.tags.sample("plimsoll_gpu_neighbour_memory_bytes", bytes as f64));
+        }
+        if let Some(percent) = self.taken {
+            reading.samples.push(self.tags.sample("plimsoll_gpu_neighbour_sm_percent", percent));
         }
         self.slices(reading);
     }
@@ -403,12 +416,31 @@ impl<C: Card> Tracked<C> {
                     let says = format!("{}: process {} came{held}", self.tags.says(), new.pid);
                     reading.notes.push(GpuNote { code: NoteCode::Neighbour, says });
                 }
+                self.ask_shares();
             }
             Err(Refusal::Lost) => self.lose(reading),
             Err(refusal) if refusal.is_for_good() => {
                 self.retired.insert(Field::Processes, refusal);
             }
             Err(_) => {}
+        }
+    }
+
+    /// Only where there are strangers: without them nobody asks what they take.
+    fn ask_shares(&mut self) {
+        if self.residents.strangers.is_empty() {
+            self.taken = self.taken.map(|_| 0.0);
+            return;
+        }
+        if self.shares_refused {
+            return;
+        }
+        match self.card.shares() {
+            Ok(shares) => {
+                let strangers = self.residents.strangers.iter();
+                self.taken = Some(strangers.filter_map(|pid| shares.get(pid)).sum());
+            }
+            Err(refusal) => self.shares_refused = refusal.is_for_good(),
         }
     }
 

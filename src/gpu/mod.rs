@@ -18,7 +18,8 @@
 //! `modelName` (and `mig` for what belongs to one MIG slice). A few are ours, since no exporter has them:
 //! `plimsoll_gpu_up` (0 from the loss of a GPU on), `plimsoll_gpu_processes` (processes that hold
 //! memory, as of the last step border), `plimsoll_gpu_neighbours` and `plimsoll_gpu_neighbour_memory_bytes`
-//! (those that came after the run began), `plimsoll_gpu_dropped_readings_total`, and
+//! (those that came after the run began), `plimsoll_gpu_neighbour_sm_percent` (what they took of the
+//! multiprocessors' time between the last two borders), `plimsoll_gpu_dropped_readings_total`, and
 //! `plimsoll_gpu_poll_seconds` (what reading cost us).
 //!
 //! # Honesty

@@ -1,6 +1,7 @@
 //! The driver's library. Nothing is linked: `libnvidia-ml.so.1` is opened when it is asked for, and a
 //! machine without it is told apart from one whose driver is broken.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -87,7 +88,7 @@ pub fn open<'n>(nvml: &'n Nvml, asked: &[String], visible: &Visible) -> Result<F
             name: found.present.name.clone(),
         };
         let slices = found.slices.into_iter().filter(|(uuid, _)| choice.mig.contains(uuid)).collect();
-        let card = NvmlCard { device: found.device, slices, events: Events::Unasked, nvml };
+        let card = NvmlCard { device: found.device, slices, events: Events::Unasked, shares_until_us: 0, nvml };
         fleet = fleet.with(tags, found.present.pci_bus_id, card);
     }
     Ok(fleet)
@@ -126,6 +127,8 @@ pub struct NvmlCard<'n> {
     device: Device<'n>,
     slices: Vec<(String, Device<'n>)>,
     events: Events<'n>,
+    /// Time of the newest sample of [`Card::shares`], µs of the driver's clock: without it old samples come again.
+    shares_until_us: u64,
     nvml: &'n Nvml,
 }
 
@@ -205,6 +208,25 @@ impl Card for NvmlCard<'_> {
         };
         let list = self.device.running_compute_processes().map_err(refusal)?;
         Ok(list.into_iter().map(process).collect())
+    }
+
+    fn shares(&mut self) -> Result<BTreeMap<u32, f64>, Refusal> {
+        let samples = match self.device.process_utilization_stats(self.shares_until_us) {
+            Ok(samples) => samples,
+            // What an idle device answers.
+            Err(NvmlError::NotFound) => Vec::new(),
+            Err(e) => return Err(refusal(e)),
+        };
+        let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        for sample in samples {
+            self.shares_until_us = self.shares_until_us.max(sample.timestamp);
+            // The driver fills its buffer with entries that have no process.
+            if let Some(percent) = Some(f64::from(sample.sm_util)).filter(|p| *p <= 100.0 && sample.pid != 0) {
+                let (sum, n) = sums.entry(sample.pid).or_default();
+                (*sum, *n) = (*sum + percent, *n + 1.0);
+            }
+        }
+        Ok(sums.into_iter().map(|(pid, (sum, n))| (pid, sum / n)).collect())
     }
 }
 

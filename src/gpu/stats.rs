@@ -86,6 +86,7 @@ impl<'a> Device<'a> {
             throttle_reasons: self.reasons(),
             neighbours: self.largest("plimsoll_gpu_neighbours").map(|n| n as u64),
             neighbour_memory_bytes: self.largest("plimsoll_gpu_neighbour_memory_bytes").map(|n| n as u64),
+            neighbour_sm_pct: self.largest("plimsoll_gpu_neighbour_sm_percent"),
             ecc_uncorrected: growth(&self.values(Field::EccUncorrected)).map(|n| n as u64),
             xids: self.xids(),
             lost: self.of("plimsoll_gpu_up").iter().any(|&(_, up)| up == 0.0),

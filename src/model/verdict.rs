@@ -463,6 +463,8 @@ pub struct GpuStats {
     pub neighbours: Option<u64>,
     /// Most memory that they held, bytes.
     pub neighbour_memory_bytes: Option<u64>,
+    /// Largest share of the multiprocessors' time that they took between two step borders, percent.
+    pub neighbour_sm_pct: Option<f64>,
     /// Uncorrected memory errors that came up in the step; above 0 the step is void.
     pub ecc_uncorrected: Option<u64>,
     /// XID error codes that came up in the step.

@@ -222,6 +222,28 @@ ret nvmlDeviceGetComputeRunningProcesses_v3(dev d, u32 *n, struct proc *p)
 }
 #endif
 
+/* Per process: "sm1001 40" is 40 % for pid 1001 at time "sm_time" in microseconds. */
+struct share { u32 pid; u64 stamp; u32 sm, mem, enc, dec; };
+ret nvmlDeviceGetProcessUtilization(dev d, struct share *s, u32 *n, u64 since)
+{
+    u64 want, first, now, sm;
+    char key[32];
+    ret r = val(d, s ? __func__ : "-", "procs", 1, &want);
+    if (r) return r;
+    val(d, "-", "first_pid", 1000, &first);
+    r = val(d, "-", "sm_time", 1, &now);
+    if (r) return r;
+    if (now <= since) return NOT_FOUND;
+    *n = (u32)want;
+    if (!s) return SMALL;
+    for (u32 i = 0; i < want; i++) {
+        snprintf(key, sizeof key, "sm%llu", first + i);
+        val(d, "-", key, 0, &sm);
+        s[i] = (struct share){(u32)first + i, now, (u32)sm, 0, 0, 0};
+    }
+    return OK;
+}
+
 ret nvmlDeviceGetCurrentClocksThrottleReasons(dev d, u64 *v) { return val(d, __func__, "reasons", 0, v); }
 
 struct viol { u64 ref_us, ns; };

@@ -21,7 +21,8 @@ use plimsoll::model::recording::{Event, Note};
 use plimsoll::model::sample::{Labels, Sample, Scrape};
 use plimsoll::model::time::{Clock, ClockKind, Offset, SIMULATED_EPOCH_UNIX_MS, Span};
 use plimsoll::scrape::exposition::parse;
-use plimsoll::sim::{self, Fault, FaultKind, Profile};
+use plimsoll::sim::fault::{Fault, FaultKind};
+use plimsoll::sim::{self, Profile};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const DCGM: &str = include_str!("gpu_data/dcgm.prom");
@@ -299,7 +300,7 @@ async fn a_log_that_is_none_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn the_stand_ins_throttled_gpu_is_seen_through_its_page() {
-    let mut profile = Profile::named("l4").unwrap();
+    let mut profile = Profile::default();
     profile.faults.push(Fault {
         at: Duration::from_secs(3),
         lasts: Some(Duration::from_secs(4)),

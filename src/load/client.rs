@@ -22,6 +22,11 @@ impl Flight {
         Flight(Mutex::new(timeline))
     }
 
+    /// Its timeline, once nobody else looks at it.
+    pub fn into_timeline(self) -> RequestTimeline {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Its timeline. Held for the length of one read's parse at most.
     pub fn timeline(&self) -> MutexGuard<'_, RequestTimeline> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -176,7 +176,8 @@ impl Loader {
         flights.len()
     }
 
-    /// The requests in flight, in the order of their index, as far as they have come.
+    /// The requests in flight, in the order of their index, as far as they have come. Whatever has ended by then has had its
+    /// event sent before; what ends later has its event besides.
     pub fn in_flight(&self) -> Vec<RequestTimeline> {
         let now = self.shared.clock.now();
         let flights: Vec<Arc<Flight>> = self.shared.state().flights.values().cloned().collect();
@@ -244,14 +245,16 @@ impl Shared {
         let flight = Arc::new(Flight::new(timeline));
         self.state().flights.insert(index, flight.clone());
         let stay_away = client::send(&self.target, &prompt, &self.clock, &flight).await;
-        let timeline = flight.timeline().clone();
-        let failed = !timeline.completed();
-        {
+        let failed = {
+            // One lock: a request is either among the flights, or its event has been sent.
             let mut state = self.state();
             state.flights.remove(&index);
+            let timeline = Arc::try_unwrap(flight).map_or_else(|f| f.timeline().clone(), Flight::into_timeline);
             state.meter.end(&timeline);
-        }
-        self.tell(Event::Request(timeline));
+            let failed = !timeline.completed();
+            self.tell(Event::Request(timeline));
+            failed
+        };
         self.changed.notify_waiters();
         (failed, stay_away)
     }

@@ -8,6 +8,8 @@
 pub mod arrivals;
 pub mod chunk;
 pub mod client;
+mod health;
+mod limits;
 mod live;
 mod loader;
 mod probe;
@@ -23,6 +25,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use arrivals::{ArrivalPattern, ArrivalSpec};
+pub use health::HealthWatch;
+pub use limits::allow_streams;
 pub use live::Live;
 pub use loader::{Drained, LoadOptions, Loader};
 pub use probe::{ProbeError, probe, probe_with};

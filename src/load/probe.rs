@@ -335,7 +335,8 @@ fn yield_to(target: &mut Target, words: &str) -> bool {
         return true;
     }
     let named = |names: &[&str]| names.iter().any(|n| words.contains(n));
-    let order: [(&[&str], fn(&mut super::Shape) -> &mut bool); 4] = [
+    type Flag = fn(&mut super::Shape) -> &mut bool;
+    let order: [(&[&str], Flag); 4] = [
         (&["include_metrics"], |s| &mut s.include_metrics),
         (&["continuous_usage_stats"], |s| &mut s.continuous_usage),
         (&["min_tokens", "ignore_eos"], |s| &mut s.exact_output),
@@ -362,6 +363,5 @@ pub(super) async fn ask(target: &Target, content: String, output_tokens: u32, cl
     };
     let flight = Flight::new(blank_timeline(0));
     client::send(target, &prompt, clock, &flight).await;
-    let timeline = flight.timeline().clone();
-    timeline
+    flight.into_timeline()
 }

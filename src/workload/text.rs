@@ -147,7 +147,7 @@ pub(super) fn shuffled(i: u64, n: u64, key: u64) -> u64 {
         }
         a > 1
     }
-    let mut factor = mix(key, 3) % n.max(1) | 1;
+    let mut factor = (mix(key, 3) % n.max(1)) | 1;
     while shares_a_divisor(factor, n) {
         factor += 2;
     }

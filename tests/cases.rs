@@ -2,10 +2,12 @@
 //!
 //! Every value under `expect` is checked, through one door per kind of input: streams drive the real client
 //! against a scripted server under the paused clock, so that the expected times are exact; tables go through the
-//! URL code, data sets through the workload's loader, pages through the exposition reader. [`KEYS`] is the closed list of what
+//! URL code, data sets through the workload's loader, pages through the real poller and the shipped rules, records through the
+//! analysis, GPU readings through a scripted source. [`KEYS`] is the closed list of what
 //! may stand under `expect`, `settings` and `drive`; a key that it lacks is a failure. Further folders of cases are
 //! taken from the directories named in `PLIMSOLL_EXTRA_CASES`, separated by colons.
 
+mod doors;
 mod scripted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -268,7 +270,7 @@ fn script(case: &Case) -> Script {
         Some(plans) => plans.iter().map(|p| answer(p.as_object().unwrap(), p["stream"].as_str())).collect(),
         None => vec![answer(&http, case.input("stream").as_ref().and_then(Value::as_str))],
     };
-    Script { answers, cycle: http.get("cycle") == Some(&Value::Bool(true)), routes: BTreeMap::new() }
+    Script { answers, cycle: http.get("cycle") == Some(&Value::Bool(true)), ..Script::default() }
 }
 
 /// Drives the real client against the case's script under the paused clock.
@@ -606,6 +608,39 @@ fn data_sets_are_read_row_by_row_with_every_fault_named() {
         let kept = spec("broken_rows = \"skip\"").unwrap();
         let sent: Vec<_> = (0..rows.usable.len() as u64).map(|i| kept.request(i).messages).collect();
         faults.check(name, "what is sent", sent, rows.usable.iter().map(|r| r.messages.clone()).collect());
+    }
+    faults.settle();
+}
+
+#[test]
+fn pages_are_scraped_and_judged() {
+    let mut faults = Faults::default();
+    for case in cases() {
+        if let Some(Value::Array(pages)) = case.input("metrics") {
+            doors::metrics::check(&case, &pages, &mut faults);
+        }
+    }
+    faults.settle();
+}
+
+#[test]
+fn records_are_counted_by_window_and_class() {
+    let mut faults = Faults::default();
+    for case in cases() {
+        if let Some(file) = case.input("records") {
+            doors::records::check(&case, file.as_str().unwrap(), &mut faults);
+        }
+    }
+    faults.settle();
+}
+
+#[test]
+fn gpu_fields_are_read_one_by_one() {
+    let mut faults = Faults::default();
+    for case in cases() {
+        if let Some(file) = case.input("nvml") {
+            doors::gpu::check(&case, file.as_str().unwrap(), &mut faults);
+        }
     }
     faults.settle();
 }

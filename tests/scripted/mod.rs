@@ -47,13 +47,24 @@ pub struct Answer {
 pub struct Script {
     pub answers: Vec<Answer>,
     pub cycle: bool,
+    /// What `/metrics` says, one a GET; the last one stays.
+    pub pages: Vec<ScriptedPage>,
     /// Other paths: status, content type, body. A GET, or a POST that is no chat completion.
     pub routes: BTreeMap<String, (u16, String, String)>,
+}
+
+/// One answer of the metrics page.
+#[derive(Clone, Debug)]
+pub struct ScriptedPage {
+    pub status: u16,
+    pub body: String,
+    pub delay: Duration,
 }
 
 /// What the server saw.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
+    pub scrapes: usize,
     pub posts: usize,
     pub connections: usize,
     pub in_flight: usize,
@@ -174,6 +185,21 @@ async fn connection(mut stream: TcpStream, script: Arc<Script>, log: Arc<Mutex<L
                 let keep = play(&mut stream, &answer, &mut leave).await.unwrap_or(false);
                 leave();
                 keep
+            } else if request.path == "/metrics" && !script.pages.is_empty() {
+                let n = {
+                    let mut log = log.lock().unwrap();
+                    log.scrapes += 1;
+                    log.scrapes - 1
+                };
+                let page = &script.pages[n.min(script.pages.len() - 1)];
+                tokio::time::sleep(page.delay).await;
+                let head = format!(
+                    "HTTP/1.1 {} Status\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\n\r\n{}",
+                    page.status,
+                    page.body.len(),
+                    page.body
+                );
+                stream.write_all(head.as_bytes()).await.is_ok()
             } else {
                 let (status, kind, body) = script.routes.get(&request.path).cloned().unwrap_or((
                     404,

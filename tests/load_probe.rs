@@ -1,5 +1,7 @@
 //! Probing: every way in which a target can be wrong is one line and a hint; what a server does not take is not sent.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod scripted;
 
 use std::sync::{Arc, Mutex};

@@ -13,8 +13,10 @@ pub(super) fn moved_most(judge: &Judge<'_>, span: &StepSpan) -> Vec<Evidence> {
     let (Some(before), Some(now)) = (judge.server_stats(first), judge.server_stats(span)) else { return Vec::new() };
     let count = |v: f64| format!("{v:.1}");
     let ratio = |v: f64| format!("{v:.2}");
+    // Name, expression, before, now, and how a value is written.
     type Words<'a> = &'a dyn Fn(f64) -> String;
-    let signals: [(&str, &str, Option<f64>, Option<f64>, Words<'_>); 9] = [
+    type Signal<'a> = (&'a str, &'a str, Option<f64>, Option<f64>, Words<'a>);
+    let signals: [Signal<'_>; 9] = [
         ("requests waiting", "plimsoll:waiting", before.waiting.median, now.waiting.median, &count),
         ("requests running", "plimsoll:running", before.running.median, now.running.median, &count),
         ("KV cache usage", "plimsoll:kv_usage", before.kv_cache_usage.median, now.kv_cache_usage.median, &ratio),

@@ -196,7 +196,7 @@ impl Numbers {
                 let s = self.signals.get(name)?;
                 let says = match *name {
                     "waiting" => format!("{words}: above 0 in {} of {} samples", s.above_zero, s.sorted.len()),
-                    _ => format!("{words}: {} (max {})", self.text(name)?, self.text(&format!("{name}.max"))?),
+                    _ => words.to_string(),
                 };
                 Some(Evidence {
                     says,

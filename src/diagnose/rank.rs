@@ -10,6 +10,9 @@ use super::LEAST_SHARE;
 /// Shares closer than this are a tie, which precedence and the order of the rules decide.
 const TIE: f64 = 0.15;
 
+/// A pair that held less than this is no runner-up, unless the winner is easily taken for it.
+const NEAR: f64 = 0.1;
+
 /// A pair and how much it held.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
@@ -89,7 +92,8 @@ pub(super) fn order(mut candidates: Vec<Candidate<'_>>) -> Ranking<'_> {
     let strong = candidates.first().is_some_and(|c| c.held.share() >= LEAST_SHARE);
     let next = match rival.and_then(|name| candidates.iter().position(|c| c.pair.name == *name)) {
         Some(i) if !strong => Some(i),
-        _ => (!candidates.is_empty()).then_some(0),
+        // One that hardly ever held was never near.
+        _ => candidates.first().filter(|c| c.held.share() >= NEAR).map(|_| 0),
     };
     let runner_up = next.map(|i| candidates.remove(i));
     Ranking { winner, runner_up, others: candidates }
@@ -135,6 +139,8 @@ mod tests {
             ([90, 20, 0, 0], s("A"), s("B"), Confidence::High),
             // A tie: the earlier rule.
             ([90, 95, 0, 0], s("A"), s("B"), Confidence::Medium),
+            // Nothing near.
+            ([90, 5, 0, 0], s("A"), None, Confidence::High),
             // A tie: precedence.
             ([90, 0, 85, 0], s("C"), s("A"), Confidence::Medium),
             // The one that it is taken for, if nothing else is strong.

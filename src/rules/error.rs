@@ -15,17 +15,17 @@ pub enum RuleError {
     #[error("rule file {file}{}, group {group}, rule {rule}: {says}, in `{expr}`", at_line(*line))]
     Expr {
         /// The file.
-        file: String,
+        file: Box<str>,
         /// Line on which the expression begins, from 1; `None` if it could not be told.
         line: Option<usize>,
         /// The group.
-        group: String,
+        group: Box<str>,
         /// The rule.
-        rule: String,
+        rule: Box<str>,
         /// The expression.
-        expr: String,
+        expr: Box<str>,
         /// The parser's words.
-        says: String,
+        says: Box<str>,
     },
     /// A rule that is wrong in another way.
     #[error("rule file {file}, group {group}, rule `{rule}` {says}")]

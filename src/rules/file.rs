@@ -209,7 +209,7 @@ struct RuleWire {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Text {
-    Text(String),
+    Words(String),
     Whole(i64),
     Number(f64),
     Flag(bool),
@@ -218,7 +218,7 @@ enum Text {
 impl Text {
     fn into_string(self) -> String {
         match self {
-            Text::Text(t) => t,
+            Text::Words(t) => t,
             Text::Whole(n) => n.to_string(),
             Text::Number(n) => n.to_string(),
             Text::Flag(b) => b.to_string(),
@@ -266,12 +266,12 @@ fn load_rule(
     let place = Place { file, group, rule: &name };
     let text = wire.expr.into_string();
     let mut expr = crate::promql::parse(&text).map_err(|e| RuleError::Expr {
-        file: file.name.clone(),
+        file: file.name.as_str().into(),
         line: place.line_of(&text),
-        group: group.to_owned(),
-        rule: name.clone(),
-        expr: text.trim().to_owned(),
-        says: e.to_string(),
+        group: group.into(),
+        rule: name.as_str().into(),
+        expr: text.trim().into(),
+        says: e.to_string().into(),
     })?;
     let mut labels = shared.clone();
     labels.extend(texts(wire.labels));

@@ -229,10 +229,10 @@ impl<'a> Judge<'a> {
                 continue;
             }
             let ids = read.selector.metric().map(|n| self.store.named(n)).unwrap_or_default();
-            out.extend(ids.iter().filter_map(|&id| match self.store.series(id).labels.get("job") {
-                Some("gpu") => Some(SourceKind::Gpu),
-                Some("plimsoll") => Some(SourceKind::Client),
-                _ => Some(SourceKind::Server),
+            out.extend(ids.iter().map(|&id| match self.store.series(id).labels.get("job") {
+                Some("gpu") => SourceKind::Gpu,
+                Some("plimsoll") => SourceKind::Client,
+                _ => SourceKind::Server,
             }));
         }
         out
@@ -369,12 +369,10 @@ impl<'a> Tally<'a> {
         self.look_for_hidden(judge, !present.is_empty(), at_ms);
         for change in self.machine.step(at_ms, &present, self.alert.hold, self.alert.keep_firing) {
             match change.became {
-                Became::Pending if self.fired_at_ms.is_none() => {
-                    if self.pending_at_ms.is_none_or(|t| at_ms < t) {
-                        self.pending_at_ms = Some(at_ms);
-                        self.labels = change.labels;
-                        self.value = Some(change.value);
-                    }
+                Became::Pending if self.fired_at_ms.is_none() && self.pending_at_ms.is_none_or(|t| at_ms < t) => {
+                    self.pending_at_ms = Some(at_ms);
+                    self.labels = change.labels;
+                    self.value = Some(change.value);
                 }
                 Became::Firing => {
                     self.fired = true;

@@ -154,3 +154,22 @@ fn a_clock_that_fell_is_seen_against_the_runs_own_best() {
     assert_eq!(run.explained(1, "InterTokenLatencyP99").pair, "GpuClockFell");
     assert_eq!(run.explained(0, "InterTokenLatencyP99").pair, "FullBatchGaps");
 }
+
+/// Two tokens in a hundred come late: a prompt in the midst of the batch, not the batch itself.
+#[test]
+fn late_tokens_far_above_the_mean_are_prefill_in_the_batch() {
+    for (late, want) in [(0.02, "PrefillStalls"), (0.9, "FullBatchGaps")] {
+        let run = Run::new(1.0, 1.0).warm_step(8, 0.0, 30.0, 120.0).server(120.0, |t| {
+            let (all, slow) = (t * 50.0, t * 50.0 * late);
+            let mut page = HEALTHY.page(t);
+            for (le, n) in [("0.025", all - slow), ("0.15", all - slow), ("0.2", all), ("+Inf", all)] {
+                page.push(vllm_with("inter_token_latency_seconds_bucket", &[("le", le)], n));
+            }
+            page.push(vllm("inter_token_latency_seconds_sum", (all - slow) * 0.02 + slow * 0.17));
+            page.push(vllm("inter_token_latency_seconds_count", all));
+            Some(page)
+        });
+        let e = run.requests(0, 1.0, 0.5, 800, 100).explained(0, "InterTokenLatencyP99");
+        assert_eq!(e.pair, want, "{late}: {e:?}");
+    }
+}

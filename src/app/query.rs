@@ -13,10 +13,9 @@ use crate::model::recording::Recording;
 use crate::model::sample::Labels;
 use crate::model::time::Offset;
 use crate::model::units::parse_duration;
-use crate::promql::{self, Engine, Expr, Samples, Value};
+use crate::promql::{self, Engine, Expr, Reading, Samples, Value};
+use crate::record;
 use crate::series::{Store, View};
-
-use super::judge;
 
 /// Most evaluations of one range: what Prometheus allows as well.
 const MOST_POINTS: u128 = 11_000;
@@ -28,13 +27,15 @@ const MOST_POINTS: u128 = 11_000;
 pub fn query(args: &QueryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let expr = parse(&args.expr)?;
     let range = args.range.as_deref().map(|range| Range::parse(range, args.step)).transpose()?;
-    let recording = judge::open(&args.dir)?;
+    let reading = if args.prometheus == 2 { Reading::V2 } else { Reading::V3 };
+    let recording = record::read(&args.dir)?;
     let store = Store::from_recording(&recording);
+    let asked = Asked { recording: &recording, store: &store, engine: Engine { reading, ..Engine::default() } };
     let answer = match range {
-        Some(range) => Answer::Range(over_range(&recording, &store, &expr, range)?),
+        Some(range) => Answer::Range(asked.range(&expr, range)?),
         None => {
             let at = args.at.map_or(recording.last, Offset::from_duration);
-            Answer::Instant(at, instant(&recording, &store, &expr, at)?)
+            Answer::Instant(at, asked.instant(&expr, at)?)
         }
     };
     let written = if args.json { answer.write_json(&recording, out) } else { answer.write_table(&recording, out) };
@@ -81,29 +82,35 @@ impl Range {
     }
 }
 
-/// The value of an expression at an offset of the run.
-///
-/// # Errors
-/// Where Prometheus would fail the query.
-pub fn instant(recording: &Recording, store: &Store, expr: &Expr, at: Offset) -> Result<Value, Refusal> {
-    let value = Engine::default().instant(expr, &View::whole(store), recording.unix_ms(at));
-    value.map_err(|e| Refusal::usage(format!("the query failed at {at}: {e}"), ""))
+/// A recording that is asked.
+struct Asked<'a> {
+    recording: &'a Recording,
+    store: &'a Store,
+    engine: Engine,
 }
 
-/// The values over a range, each label set with the instants at which it was there.
-fn over_range(recording: &Recording, store: &Store, expr: &Expr, range: Range) -> Result<Vec<Samples>, Refusal> {
-    let mut series: BTreeMap<Labels, Vec<(i64, f64)>> = BTreeMap::new();
-    for at in range.instants() {
-        let value = instant(recording, store, expr, at)?;
-        if matches!(value, Value::Matrix(_) | Value::Text(_)) {
-            let hint = "leave out --range to see a range of samples at one instant";
-            return Err(Refusal::usage("the expression gives neither numbers nor a vector at each instant", hint));
-        }
-        for element in value.into_vector() {
-            series.entry(element.labels).or_default().push((recording.unix_ms(at), element.value));
-        }
+impl Asked<'_> {
+    /// The value of an expression at an offset of the run.
+    fn instant(&self, expr: &Expr, at: Offset) -> Result<Value, Refusal> {
+        let value = self.engine.instant(expr, &View::whole(self.store), self.recording.unix_ms(at));
+        value.map_err(|e| Refusal::usage(format!("the query failed at {at}: {e}"), ""))
     }
-    Ok(series.into_iter().map(|(labels, points)| Samples { labels, points }).collect())
+
+    /// The values over a range, each label set with the instants at which it was there.
+    fn range(&self, expr: &Expr, range: Range) -> Result<Vec<Samples>, Refusal> {
+        let mut series: BTreeMap<Labels, Vec<(i64, f64)>> = BTreeMap::new();
+        for at in range.instants() {
+            let value = self.instant(expr, at)?;
+            if matches!(value, Value::Matrix(_) | Value::Text(_)) {
+                let hint = "leave out --range to see a range of samples at one instant";
+                return Err(Refusal::usage("the expression gives neither numbers nor a vector at each instant", hint));
+            }
+            for element in value.into_vector() {
+                series.entry(element.labels).or_default().push((self.recording.unix_ms(at), element.value));
+            }
+        }
+        Ok(series.into_iter().map(|(labels, points)| Samples { labels, points }).collect())
+    }
 }
 
 /// What is written.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll::app::{export, query};
 use plimsoll::cli::{ExportArgs, ExportFormat, QueryArgs};
 use plimsoll::error::{Exit, Refusal};
-use plimsoll::model::recording::{Ended, Event, FORMAT, Header, StopReason, TargetFacts};
+use plimsoll::model::recording::{Ended, Event, FORMAT, Header, RuleFile, StopReason, TargetFacts};
 use plimsoll::model::sample::{Labels, NAME, Sample, Scrape, ScrapeFailure, SourceKind};
 use plimsoll::model::time::{ClockKind, Offset};
 use plimsoll::record::{Redactor, Writer};
@@ -22,7 +22,12 @@ fn record(name: &str) -> PathBuf {
         tool_version: "0.1.0".into(),
         scenario: "query".into(),
         scenario_toml: String::new(),
-        rule_files: Vec::new(),
+        rule_files: vec![RuleFile {
+            name: "builtin:names.yml".into(),
+            text: "groups:\n- name: n\n  rules:\n  - record: plimsoll:queue\n    expr: waiting * 2\n  \
+                   - record: plimsoll:twice\n    expr: plimsoll:queue * 2\n"
+                .into(),
+        }],
         clock: ClockKind::Simulated,
         epoch_unix_ms: 1_767_225_600_000,
         nonce: "n".into(),
@@ -51,7 +56,15 @@ fn record(name: &str) -> PathBuf {
 }
 
 fn args(dir: &Path, expr: &str) -> QueryArgs {
-    QueryArgs { dir: dir.into(), expr: expr.into(), at: None, range: None, step: Duration::from_secs(5), json: false }
+    QueryArgs {
+        dir: dir.into(),
+        expr: expr.into(),
+        at: None,
+        range: None,
+        step: Duration::from_secs(5),
+        prometheus: 3,
+        json: false,
+    }
 }
 
 fn ask(args: &QueryArgs) -> String {
@@ -66,6 +79,7 @@ fn instants_and_ranges_are_answered() {
     let waiting = "waiting{engine=\"0\\\"π\",instance=\"127.0.0.1:8000\",job=\"server\"}";
     assert_eq!(ask(&args(&dir, "waiting")), format!("{waiting}  6\n"));
     assert_eq!(ask(&args(&dir, "1 + 1")), "2\n");
+    assert!(ask(&args(&dir, "plimsoll:twice")).ends_with("  24\n"), "recorded names are answered too");
     let at = QueryArgs { at: Some(Duration::from_millis(5_500)), ..args(&dir, "waiting") };
     assert_eq!(ask(&at), "nothing at 5.5 s\n", "a failed scrape ends its series");
     let range = QueryArgs { range: Some("4s..16s".into()), ..args(&dir, "waiting > 1") };

@@ -12,9 +12,11 @@ use crate::model::recording::Recording;
 use crate::model::verdict::Verdict;
 use crate::record::openmetrics;
 use crate::report;
+use crate::report::vllm_bench::{Detail, Requests};
 use crate::series::{Series, Store, is_stale};
 
 use super::judge;
+use super::query;
 
 /// Writes the data to the file that was asked for, else to `out`.
 ///
@@ -22,18 +24,18 @@ use super::judge;
 /// If the recording or its verdict cannot be read, or the data cannot be written.
 pub fn export(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     // Everything is read before the file is made: a failure leaves no empty one.
-    let recording = match args.format {
+    let recorded = match args.format {
         ExportFormat::Csv => None,
-        ExportFormat::Openmetrics | ExportFormat::VllmBench => Some(judge::open(&args.dir)?),
+        ExportFormat::Openmetrics | ExportFormat::VllmBench => Some(judge::read(&args.dir, &[] as &[&Path])?),
     };
     let verdict = match args.format {
         ExportFormat::Openmetrics => None,
         ExportFormat::Csv | ExportFormat::VllmBench => Some(verdict(&args.dir)?),
     };
-    let write = |out: &mut dyn Write| match (&recording, &verdict) {
-        (Some(recording), None) => open_metrics(recording, out),
+    let write = |out: &mut dyn Write| match (&recorded, &verdict) {
+        (Some(recorded), None) => open_metrics(&query::store(recorded), out),
         (None, Some(verdict)) => report::csv::write(verdict, out),
-        (recording, Some(verdict)) => vllm_bench(verdict, recording.as_ref(), out),
+        (Some(recorded), Some(verdict)) => vllm_bench(verdict, &recorded.recording, out),
         (None, None) => unreachable!("each format reads one of the two"),
     };
     match &args.output {
@@ -46,14 +48,13 @@ pub fn export(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// All series of a recording with their times, sorted by labels, so that each metric stands
+/// All series of a store with their times, sorted by labels, so that each metric stands
 /// together. Staleness markers cannot be said in OpenMetrics and are left out: within the
 /// look-back behind one, a Prometheus that loaded the text still sees the older value.
 ///
 /// # Errors
 /// If `out` fails.
-pub fn open_metrics(recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
-    let store = Store::from_recording(recording);
+pub fn open_metrics(store: &Store, out: &mut dyn Write) -> io::Result<()> {
     let mut series: Vec<&Series> = store.all().collect();
     series.sort_by(|a, b| (a.labels.name(), &a.labels).cmp(&(b.labels.name(), &b.labels)));
     let rows = series.into_iter().map(|s| (&s.labels, store.samples(s).filter(|(_, value)| !is_stale(*value))));
@@ -61,10 +62,10 @@ pub fn open_metrics(recording: &Recording, out: &mut dyn Write) -> io::Result<()
 }
 
 /// One object a step, one a line, under the keys of `vllm bench serve`.
-fn vllm_bench(verdict: &Verdict, recording: Option<&Recording>, out: &mut dyn Write) -> io::Result<()> {
+fn vllm_bench(verdict: &Verdict, recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
     for step in &verdict.steps {
-        let requests = recording.map(|r| report::vllm_bench::Requests::of(r, step.step));
-        report::vllm_bench::write(verdict, step, requests.as_ref(), report::vllm_bench::Detail::Aggregates, out)?;
+        let requests = Requests::of(recording, step.step);
+        report::vllm_bench::write(verdict, step, Some(&requests), Detail::Aggregates, out)?;
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! `plimsoll query`: PromQL over a recording, as the real Prometheus would answer it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,12 +11,14 @@ use serde_json::{Map, Value as Json, json};
 use crate::cli::QueryArgs;
 use crate::error::Refusal;
 use crate::model::recording::Recording;
-use crate::model::sample::Labels;
+use crate::model::sample::{Labels, SourceKind};
 use crate::model::time::Offset;
 use crate::model::units::parse_duration;
 use crate::promql::{self, Engine, Expr, Reading, Samples, Value};
-use crate::record;
-use crate::series::{Store, View};
+use crate::rules::overlay::Recorder;
+use crate::series::{ClientTargets, Store, View};
+
+use super::judge::{self, Recorded};
 
 /// Most evaluations of one range: what Prometheus allows as well.
 const MOST_POINTS: u128 = 11_000;
@@ -27,10 +30,13 @@ const MOST_POINTS: u128 = 11_000;
 pub fn query(args: &QueryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let expr = parse(&args.expr)?;
     let range = args.range.as_deref().map(|range| Range::parse(range, args.step)).transpose()?;
+    let recorded = judge::read(&args.dir, &[] as &[&Path])?;
+    let recording = &recorded.recording;
     let reading = if args.prometheus == 2 { Reading::V2 } else { Reading::V3 };
-    let recording = record::read(&args.dir)?;
-    let store = Store::from_recording(&recording);
-    let asked = Asked { recording: &recording, store: &store, engine: Engine { reading, ..Engine::default() } };
+    let engine = Engine { reading, ..Engine::default() };
+    let store = store(&recorded);
+    let named = named(&recorded, &store, engine, &expr);
+    let asked = Asked { recording, view: View::whole(&store).with_overlay(&named), engine };
     let answer = match range {
         Some(range) => Answer::Range(asked.range(&expr, range)?),
         None => {
@@ -38,8 +44,37 @@ pub fn query(args: &QueryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             Answer::Instant(at, asked.instant(&expr, at)?)
         }
     };
-    let written = if args.json { answer.write_json(&recording, out) } else { answer.write_table(&recording, out) };
+    let written = if args.json { answer.write_json(recording, out) } else { answer.write_table(recording, out) };
     written.context("the answer could not be written")
+}
+
+/// All series of a run, the client's with the targets of its scenario.
+pub(super) fn store(recorded: &Recorded) -> Store {
+    let slo = &recorded.scenario.slo;
+    let targets = ClientTargets { ttft: slo.ttft_p99, gap: slo.itl_p99 };
+    Store::from_recording_with(&recorded.recording, &targets)
+}
+
+/// What the run's recording rules had at each scrape, as far as the expression asks for it: so
+/// that a neutral name such as `plimsoll:waiting` can be asked for too.
+fn named(recorded: &Recorded, store: &Store, engine: Engine, expr: &Expr) -> Store {
+    let mut needed: BTreeSet<&str> = expr.metric_names().into_iter().collect();
+    // A rule can use only rules before it, so one walk backwards finds all that are needed.
+    let records: Vec<_> = recorded.rules.records().collect();
+    for record in records.iter().rev() {
+        if needed.contains(record.name.as_str()) {
+            needed.extend(record.expr.metric_names());
+        }
+    }
+    let mut named = Store::new();
+    let mut recorder = Recorder::new(&recorded.rules, &needed);
+    if !recorder.is_empty() {
+        let view = View::whole(store);
+        for scrape in recorded.recording.scrapes.iter().filter(|s| s.source == SourceKind::Server) {
+            recorder.record(&engine, &view, &mut named, recorded.recording.unix_ms(scrape.sent));
+        }
+    }
+    named
 }
 
 /// The expression, or a refusal that shows the place.
@@ -85,14 +120,14 @@ impl Range {
 /// A recording that is asked.
 struct Asked<'a> {
     recording: &'a Recording,
-    store: &'a Store,
+    view: View<'a>,
     engine: Engine,
 }
 
 impl Asked<'_> {
     /// The value of an expression at an offset of the run.
     fn instant(&self, expr: &Expr, at: Offset) -> Result<Value, Refusal> {
-        let value = self.engine.instant(expr, &View::whole(self.store), self.recording.unix_ms(at));
+        let value = self.engine.instant(expr, &self.view, self.recording.unix_ms(at));
         value.map_err(|e| Refusal::usage(format!("the query failed at {at}: {e}"), ""))
     }
 

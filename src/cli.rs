@@ -173,9 +173,9 @@ pub struct QueryArgs {
     /// Distance of the evaluations of a range
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s", requires = "range")]
     pub step: Duration,
-    /// Which Prometheus to follow where versions differ: 2 (as of 2.42) or 3
-    #[arg(long, value_name = "MAJOR", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=3))]
-    pub prometheus: u8,
+    /// Which Prometheus to follow where versions differ: 2 (as of 2.42) or 3; default: that of the scenario
+    #[arg(long, value_name = "MAJOR", value_parser = clap::value_parser!(u8).range(2..=3))]
+    pub prometheus: Option<u8>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -62,7 +62,7 @@ fn args(dir: &Path, expr: &str) -> QueryArgs {
         at: None,
         range: None,
         step: Duration::from_secs(5),
-        prometheus: 3,
+        prometheus: None,
         json: false,
     }
 }

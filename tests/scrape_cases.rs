@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll::model::sample::{NAME, Sample};
 use plimsoll::scrape::exposition::{Format, Parser, parse};
+use proptest::prelude::*;
 use serde_json::Value;
 
 fn tests_folder() -> PathBuf {
@@ -116,5 +117,62 @@ fn real_pages_read_the_same_twice_and_interleaved() {
         let again = remembering.parse(&bytes, Format::Text).unwrap();
         assert_eq!(again.duplicates, 0);
         assert_eq!(again.samples, alone, "{}", file.display());
+    }
+}
+
+/// Pages out of the pieces that pages are made of, in any order.
+fn pages() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop::sample::select(vec![
+        "a",
+        "b_c",
+        "{",
+        "}",
+        "\"",
+        "x=\"1\"",
+        ",",
+        " ",
+        "\t",
+        "\n",
+        "\n",
+        "1",
+        "NaN",
+        "-Inf",
+        "# ",
+        "# EOF",
+        "# TYPE a gauge",
+        "\\",
+        "\\n",
+        "a 1\n",
+        "a{x=\"1\"} 2\n",
+        "a{x=\"1\",y=\"2\"} 3 4\n",
+        "\u{3c0}",
+        "1e9",
+        ":",
+        "=",
+    ]);
+    (prop::collection::vec(piece, 0..40), prop::option::of((any::<prop::sample::Index>(), any::<u8>()))).prop_map(
+        |(pieces, flip)| {
+            let mut page = pieces.concat().into_bytes();
+            if let (Some((at, byte)), false) = (flip, page.is_empty()) {
+                let at = at.index(page.len());
+                page[at] = byte;
+            }
+            page
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn no_page_panics_and_memory_changes_nothing(first in pages(), second in pages()) {
+        for format in [Format::Text, Format::OpenMetrics] {
+            let mut remembering = Parser::new();
+            let _ = remembering.parse(&first, format);
+            for page in [&second, &first, &second] {
+                let fresh = Parser::new().parse(page, format);
+                prop_assert_eq!(format!("{:?}", remembering.parse(page, format)), format!("{fresh:?}"));
+            }
+        }
     }
 }

@@ -32,7 +32,8 @@ pub fn query(args: &QueryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let range = args.range.as_deref().map(|range| Range::parse(range, args.step)).transpose()?;
     let recorded = judge::read(&args.dir, &[] as &[&Path])?;
     let recording = &recorded.recording;
-    let reading = if args.prometheus == 2 { Reading::V2 } else { Reading::V3 };
+    let old = args.prometheus.map_or(recorded.scenario.rules.promql == "2.x", |major| major == 2);
+    let reading = if old { Reading::V2 } else { Reading::V3 };
     let engine = Engine { reading, ..Engine::default() };
     let store = store(&recorded);
     let named = named(&recorded, &store, engine, &expr);

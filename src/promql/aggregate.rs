@@ -5,7 +5,7 @@ use super::expr::{Aggregate, AggregateOp, Grouping};
 use super::over_time::{Sum, mean, quantile, variance};
 use super::vector::{Groups, Key};
 use super::{Element, EvalError, Reading};
-use crate::model::sample::NAME;
+use crate::model::sample::{Labels, NAME};
 
 /// Evaluates an aggregation.
 pub(super) fn evaluate(eval: &Eval<'_>, a: &Aggregate) -> Result<Vec<Element>, EvalError> {
@@ -28,18 +28,36 @@ pub(super) fn evaluate(eval: &Eval<'_>, a: &Aggregate) -> Result<Vec<Element>, E
             let names = if by_name { Names::Keep } else { Names::Drop };
             // Names play no part unless grouped by, so elements that differ in nothing else are fine.
             let elements = if names == Names::Keep { eval.vector(&a.of, names)? } else { nameless(eval, a)? };
-            let mut groups = Groups::new(key);
-            for e in &elements {
-                groups.entry(&e.labels, Vec::new).0.push(e.value);
-            }
-            let reading = eval.engine.reading;
-            Ok(groups
-                .items
-                .into_iter()
-                .map(|(l, mut v)| Element { labels: key.labels(&l), value: fold(a.op, &mut v, q, reading) })
-                .collect())
+            Ok(folded(a.op, &elements, key, q, eval.engine.reading))
         }
     }
+}
+
+/// One element for each group. The values of all groups lie in one list, group by group.
+fn folded(op: AggregateOp, elements: &[Element], key: Key<'_>, q: f64, reading: Reading) -> Vec<Element> {
+    let mut groups = Groups::new(key);
+    let mut members = Vec::with_capacity(elements.len());
+    for e in elements {
+        let (group, _) = groups.place(&e.labels, || 0_usize);
+        groups.items[group].1 += 1;
+        members.push(group);
+    }
+    let mut next = Vec::with_capacity(groups.items.len());
+    let mut end = 0;
+    for (_, size) in &groups.items {
+        next.push(end);
+        end += size;
+    }
+    let mut values = vec![0.0; elements.len()];
+    for (e, &group) in elements.iter().zip(&members) {
+        values[next[group]] = e.value;
+        next[group] += 1;
+    }
+    let of = |((labels, size), end): ((Labels, usize), usize)| {
+        let value = fold(op, &mut values[end - size..end], q, reading);
+        Element { labels: key.labels(&labels), value }
+    };
+    groups.items.into_iter().zip(next).map(of).collect()
 }
 
 /// The operand without names, allowing elements that differ in their names alone.

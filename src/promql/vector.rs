@@ -1,7 +1,6 @@
 //! Label sets as keys: hashing and comparing parts of them without building new ones.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::Hasher;
 
 use super::{Element, EvalError};
 use crate::model::sample::{Labels, NAME};
@@ -57,30 +56,68 @@ pub(super) struct Groups<'k, T> {
     key: Key<'k>,
     /// A sample of the labels of each group, and its item.
     pub(super) items: Vec<(Labels, T)>,
-    by_hash: HashMap<u64, Vec<usize>, BuildHasherDefault<Passed>>,
+    hashes: Vec<u64>,
+    /// Open addressing: 0 where nothing is, else one more than the index of an item. At most half
+    /// full, and its length a power of two.
+    table: Vec<u32>,
 }
 
 impl<'k, T> Groups<'k, T> {
     pub(super) fn new(key: Key<'k>) -> Groups<'k, T> {
-        Groups { key, items: Vec::new(), by_hash: HashMap::default() }
+        Groups { key, items: Vec::new(), hashes: Vec::new(), table: vec![0; 64] }
+    }
+
+    /// The slot of the group that `labels` belongs to, or the free one where it would go.
+    fn slot(&self, hash: u64, labels: &Labels) -> usize {
+        let mask = self.table.len() - 1;
+        let mut slot = hash as usize & mask;
+        while let Some(i) = (self.table[slot] as usize).checked_sub(1) {
+            if self.hashes[i] == hash && self.key.same(&self.items[i].0, labels) {
+                break;
+            }
+            slot = (slot + 1) & mask;
+        }
+        slot
     }
 
     /// The item of the group that `labels` belongs to.
     pub(super) fn find(&self, labels: &Labels) -> Option<&T> {
-        let same = self.by_hash.get(&self.key.hash(labels))?;
-        same.iter().map(|&i| &self.items[i]).find(|(l, _)| self.key.same(l, labels)).map(|(_, t)| t)
+        let slot = self.slot(self.key.hash(labels), labels);
+        (self.table[slot] as usize).checked_sub(1).map(|i| &self.items[i].1)
     }
 
-    /// The same; makes the group if there is none. Tells whether it did.
+    /// The index of that group; makes it if there is none. Tells whether it did.
+    pub(super) fn place(&mut self, labels: &Labels, make: impl FnOnce() -> T) -> (usize, bool) {
+        let hash = self.key.hash(labels);
+        let slot = self.slot(hash, labels);
+        if let Some(i) = (self.table[slot] as usize).checked_sub(1) {
+            return (i, false);
+        }
+        self.items.push((labels.clone(), make()));
+        self.hashes.push(hash);
+        self.table[slot] = u32::try_from(self.items.len()).expect("fewer than 2^32 series fit into memory");
+        if self.items.len() * 2 > self.table.len() {
+            self.grow();
+        }
+        (self.items.len() - 1, true)
+    }
+
+    /// The same, giving the item.
     pub(super) fn entry(&mut self, labels: &Labels, make: impl FnOnce() -> T) -> (&mut T, bool) {
-        let same = self.by_hash.entry(self.key.hash(labels)).or_default();
-        let found = same.iter().copied().find(|&i| self.key.same(&self.items[i].0, labels));
-        let i = found.unwrap_or_else(|| {
-            self.items.push((labels.clone(), make()));
-            same.push(self.items.len() - 1);
-            self.items.len() - 1
-        });
-        (&mut self.items[i].1, found.is_none())
+        let (i, new) = self.place(labels, make);
+        (&mut self.items[i].1, new)
+    }
+
+    fn grow(&mut self) {
+        let mask = self.table.len() * 4 - 1;
+        self.table = vec![0; mask + 1];
+        for (i, &hash) in self.hashes.iter().enumerate() {
+            let mut slot = hash as usize & mask;
+            while self.table[slot] != 0 {
+                slot = (slot + 1) & mask;
+            }
+            self.table[slot] = i as u32 + 1;
+        }
     }
 }
 
@@ -116,19 +153,5 @@ impl Hasher for Fold {
 
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 29)
-    }
-}
-
-/// Passes an already mixed number through.
-#[derive(Default)]
-struct Passed(u64);
-
-impl Hasher for Passed {
-    fn write(&mut self, _: &[u8]) {}
-    fn write_u64(&mut self, n: u64) {
-        self.0 = n;
-    }
-    fn finish(&self) -> u64 {
-        self.0
     }
 }

@@ -206,6 +206,8 @@ struct Histogram {
     /// Upper bounds, s, and the same in whole µs, which no observation in whole µs falls between.
     bounds_s: Vec<f64>,
     bounds_us: Vec<u64>,
+    /// For each 4,096 µs from 0 on, the first bucket that such an observation can fall into.
+    near: Vec<usize>,
     /// `[slot * bounds + bucket]`: observations that fall into a finite bucket.
     finite: Vec<u32>,
     /// Observations in all, the misses included.
@@ -220,14 +222,25 @@ impl Histogram {
         bounds_s.dedup();
         // The nudge undoes what a bound such as 0.07 loses in binary.
         let bounds_us: Vec<u64> = bounds_s.iter().map(|b| (b * 1e6 + 1e-3).floor() as u64).collect();
+        let near = (0..1_024).map(|i| bounds_us.partition_point(|&b| b < i << 12)).collect();
         let zeros = Changes(vec![0; slots]);
-        Histogram { finite: vec![0; slots * bounds_s.len()], bounds_s, bounds_us, total: zeros.clone(), sum_us: zeros }
+        Histogram {
+            near,
+            finite: vec![0; slots * bounds_s.len()],
+            bounds_s,
+            bounds_us,
+            total: zeros.clone(),
+            sum_us: zeros,
+        }
     }
 
     /// Puts an observation into its finite bucket; the caller counts it in `total`.
     fn place(&mut self, slot: usize, us: u64) {
         let n = self.bounds_us.len();
-        let bucket = self.bounds_us.iter().position(|&b| us <= b).unwrap_or(n);
+        let mut bucket = self.near[((us >> 12) as usize).min(self.near.len() - 1)];
+        while bucket < n && us > self.bounds_us[bucket] {
+            bucket += 1;
+        }
         if bucket < n
             && let Some(c) = self.finite.get_mut(slot * n + bucket)
         {
@@ -391,5 +404,145 @@ impl<'a> Seen<'a> {
         // What the server counted beyond what the chunks showed is known at the end.
         let counted = r.usage.completion_tokens.unwrap_or(tokens);
         self.output_tokens.add(ended, i64::from(counted.saturating_sub(tokens)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::recording::{Event, Header, TargetFacts};
+    use crate::model::request::{TokenChunk, Usage};
+    use crate::model::step::{Phase, StepPlan};
+    use crate::model::time::ClockKind;
+
+    fn request(sent_ms: u64, chunks_ms: &[u64], finished_ms: u64, outcome: Outcome) -> RequestTimeline {
+        let chunk = |ms: &u64| TokenChunk { at: Offset::from_millis(*ms), running_tokens: None };
+        RequestTimeline {
+            step: 0,
+            index: 0,
+            due: None,
+            sent: Offset::from_millis(sent_ms),
+            connect: None,
+            headers: None,
+            first_byte: None,
+            first_chunk: None,
+            first_answer: None,
+            chunks: chunks_ms.iter().map(chunk).collect(),
+            finished: Offset::from_millis(finished_ms),
+            finish_reason: None,
+            usage: Usage { prompt_tokens: Some(7), completion_tokens: Some(5), cached_tokens: None },
+            server: None,
+            asked_prompt_tokens: None,
+            asked_output_tokens: None,
+            outcome,
+        }
+    }
+
+    /// A recording without a metrics page, so that instants are whole seconds up to 6 s.
+    fn recorded(requests: Vec<RequestTimeline>) -> Recording {
+        let mut recording = Recording::new(Header {
+            format: String::new(),
+            tool_version: String::new(),
+            scenario: String::new(),
+            scenario_toml: String::new(),
+            rule_files: Vec::new(),
+            clock: ClockKind::Simulated,
+            epoch_unix_ms: 1_000_000,
+            nonce: String::new(),
+            seed: 0,
+            time_scale: 1.0,
+            target: TargetFacts { url: "https://user@host/v1".into(), ..TargetFacts::default() },
+            server_command: None,
+        });
+        let plan = StepPlan { step: 3, load: Load::Concurrency(4), phase: Phase::Climb, repeat: 0, drain_first: false };
+        recording.apply(Event::StepStarted { at: Offset::from_millis(1_000), plan });
+        recording.apply(Event::MeasureStarted { at: Offset::from_millis(2_000), step: 3 });
+        for r in requests {
+            recording.apply(Event::Request(r));
+        }
+        recording.apply(Event::StepEnded { at: Offset::from_millis(6_000), step: 3, cut_short: None });
+        recording
+    }
+
+    /// The values at 0 s, 1 s, … 6 s; NaN for a marker.
+    fn of(recording: &Recording, name: &str, label: Option<(&str, &str)>) -> Vec<f64> {
+        let store = Store::from_recording(recording);
+        let fits = |l: &Labels| label.is_none_or(|(n, v)| l.get(n) == Some(v));
+        let id = store.named(name).iter().find(|id| fits(&store.series(**id).labels)).expect(name);
+        let series = store.series(*id);
+        assert_eq!(series.labels.get("instance"), Some("host:443"));
+        let samples: Vec<(i64, f64)> = store.samples(series).collect();
+        assert_eq!(samples[0].0, 1_000_000);
+        samples.into_iter().map(|(_, v)| v).collect()
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed { class: FailureClass::Truncated, status: None, detail: String::new() }
+    }
+
+    const TTFT: &str = "plimsoll_client_ttft_seconds_bucket";
+
+    #[test]
+    fn a_good_answer_counts_when_its_tokens_arrive() {
+        let r = recorded(vec![request(500, &[1_500, 1_600, 2_700], 2_800, Outcome::Completed)]);
+        assert_eq!(of(&r, TTFT, Some(("le", "1.0"))), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(of(&r, TTFT, Some(("le", "0.75"))), [0.0; 7]);
+        assert_eq!(of(&r, TTFT, Some(("le", "+Inf"))), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        let gap = "plimsoll_client_gap_seconds_bucket";
+        assert_eq!(of(&r, gap, Some(("le", "0.1"))), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(of(&r, gap, Some(("le", "2.5"))), [0.0, 0.0, 1.0, 2.0, 2.0, 2.0, 2.0]);
+        assert_eq!(of(&r, "plimsoll_in_flight", None), [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(of(&r, "plimsoll_client_waiting_first_token", None), [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(of(&r, "plimsoll_client_longest_wait_seconds", None), [0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(of(&r, "plimsoll_client_longest_silence_seconds", None), [0.0, 0.5, 0.4, 0.0, 0.0, 0.0, 0.0]);
+        // Two tokens seen at 2 s, and at the end the five that the server counted.
+        assert_eq!(of(&r, "plimsoll_output_tokens_total", None), [0.0, 0.0, 2.0, 5.0, 5.0, 5.0, 5.0]);
+        assert_eq!(of(&r, "plimsoll_prompt_tokens_total", None)[2..4], [0.0, 7.0]);
+        assert_eq!(of(&r, "plimsoll_requests_total", Some(("outcome", "completed")))[2..4], [0.0, 1.0]);
+        let concurrency = of(&r, "plimsoll_concurrency", None);
+        assert!(concurrency[0].is_nan() && concurrency[6].is_nan());
+        assert_eq!(concurrency[1..6], [4.0; 5]);
+    }
+
+    #[test]
+    fn a_late_first_token_is_a_miss_as_soon_as_it_is_late() {
+        let r = recorded(vec![request(500, &[4_500], 5_000, Outcome::Completed)]);
+        assert_eq!(of(&r, TTFT, Some(("le", "+Inf"))), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(of(&r, TTFT, Some(("le", "5.0"))), [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+        assert_eq!(of(&r, TTFT, Some(("le", "1.0"))), [0.0; 7]);
+        assert_eq!(of(&r, "plimsoll_client_late_first_token", None), [0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn failures_are_misses_and_what_we_ended_is_not() {
+        let inf = Some(("le", "+Inf"));
+        // Broken before its first token, broken after it, and both late already.
+        let early = recorded(vec![request(500, &[], 900, failed())]);
+        assert_eq!(of(&early, TTFT, inf), [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(of(&early, "plimsoll_requests_total", Some(("outcome", "truncated")))[6], 1.0);
+        let broken = recorded(vec![request(500, &[900], 2_500, failed())]);
+        assert_eq!(of(&broken, TTFT, inf), [0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]);
+        let late = recorded(vec![request(500, &[], 3_500, failed())]);
+        assert_eq!(of(&late, TTFT, inf), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        for outcome in [Outcome::Cut, Outcome::InFlight] {
+            let ours = recorded(vec![request(500, &[], 900, outcome.clone())]);
+            let late = if outcome == Outcome::InFlight { 1.0 } else { 0.0 };
+            assert_eq!(of(&ours, TTFT, inf)[6], late, "one that goes on becomes late");
+            assert_eq!(of(&ours, "plimsoll_in_flight", None)[6], late);
+        }
+    }
+
+    #[test]
+    fn the_list_names_what_is_made() {
+        let store = Store::from_recording(&recorded(Vec::new()));
+        let mut listed: Vec<String> = Vec::new();
+        for s in SERIES.iter().filter(|s| s.name != "plimsoll_request_rate") {
+            match s.kind {
+                "histogram" => listed.extend(["bucket", "sum", "count"].map(|part| format!("{}_{part}", s.name))),
+                _ => listed.push(s.name.into()),
+            }
+        }
+        listed.sort_unstable();
+        assert_eq!(store.names(), listed);
     }
 }

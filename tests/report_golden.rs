@@ -5,15 +5,15 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll::model::verdict::Verdict;
-use plimsoll::report::{annotations, csv, json, junit, markdown, schema, terminal, vllm_bench};
+use plimsoll::report::{annotations, compare, csv, json, junit, markdown, schema, terminal, vllm_bench};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verdicts")
 }
 
 fn verdict(name: &str) -> Verdict {
-    let text = std::fs::read_to_string(folder().join(format!("{name}.json"))).unwrap();
-    json::read(&text).unwrap()
+    let text = std::fs::read_to_string(folder().join(format!("{name}.json"))).expect("the verdict is there");
+    json::read(&text).expect("it is a verdict")
 }
 
 const VERDICTS: [&str; 5] = ["alert", "clean", "inconclusive", "hostile", "empty"];
@@ -22,7 +22,7 @@ const VERDICTS: [&str; 5] = ["alert", "clean", "inconclusive", "hostile", "empty
 fn check(name: &str, suffix: &str, bytes: &[u8]) {
     let path = folder().join(format!("{name}.{suffix}"));
     if std::env::var_os("PLIMSOLL_BLESS").is_some() {
-        std::fs::write(&path, bytes).unwrap();
+        std::fs::write(&path, bytes).expect("the folder can be written to");
     }
     let expected = std::fs::read(&path).unwrap_or_default();
     assert!(
@@ -119,4 +119,61 @@ fn a_summary_keeps_its_limit_and_says_that_it_left_something_out() {
     markdown::write(&v, &mut md, markdown::SUMMARY_LIMIT_BYTES).unwrap();
     assert!(md.len() <= markdown::SUMMARY_LIMIT_BYTES && md.len() > markdown::SUMMARY_LIMIT_BYTES / 2);
     assert!(md.ends_with(b"all of it is in `verdict.json`.\n"));
+}
+
+#[test]
+fn a_release_against_its_predecessor() {
+    let base = verdict("alert");
+    let mut new = base.clone();
+    new.lowest_firing_concurrency = Some(4.0);
+    new.highest_clean_concurrency = Some(2.0);
+    for step in &mut new.steps {
+        let gap = &mut step.client.gap_s;
+        for x in [&mut gap.p50, &mut gap.p90, &mut gap.p99].into_iter().flatten() {
+            *x *= 1.2;
+        }
+        gap.p99_ci95 = gap.p99_ci95.map(|ends| ends.map(|x| x.map(|x| x * 1.2)));
+        if let Some(server) = &mut step.server {
+            server.prefix_cache_hit_rate = Some(0.0);
+        }
+    }
+    let mut base = base;
+    for step in &mut base.steps {
+        if let Some(server) = &mut step.server {
+            server.prefix_cache_hit_rate = Some(0.62);
+        }
+    }
+    let found = compare::compare(&base, &new);
+    assert_eq!(found.limit.judgement, compare::Judgement::Worse);
+    let gaps = found.changes.iter().filter(|c| c.metric == "gap p99");
+    assert!(gaps.clone().count() == 6 && gaps.clone().all(|c| c.judgement == compare::Judgement::Worse));
+    let mut bytes = Vec::new();
+    compare::write(&found, &mut bytes, terminal::Style { color: false, width: 100 }).unwrap();
+    check("alert", "compare.100.txt", &bytes);
+    let mut bytes = Vec::new();
+    compare::markdown(&found, &mut bytes).unwrap();
+    check("alert", "compare.md", &bytes);
+    assert_eq!(compare::compare(&base, &verdict("clean")).incomparable[0].what, "scenario");
+    // A verdict against itself: what has an interval is never called changed.
+    let same = compare::compare(&base, &base);
+    assert!(
+        same.changes.iter().all(|c| matches!(c.judgement, compare::Judgement::Same | compare::Judgement::CannotTell))
+    );
+    assert_eq!(same.limit.judgement, compare::Judgement::Same);
+}
+
+#[test]
+fn all_files_of_a_folder_are_written_twice_alike() {
+    let dir = std::env::temp_dir().join(format!("plimsoll-report-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let read = |paths: &[PathBuf]| paths.iter().map(|p| std::fs::read(p).unwrap()).collect::<Vec<_>>();
+    let paths = plimsoll::report::write_all(&dir, &verdict("alert"), None).unwrap();
+    let first = read(&paths);
+    let again = plimsoll::report::write_all(&dir, &verdict("alert"), None).unwrap();
+    assert_eq!((first, &paths), (read(&again), &again));
+    let mut names: Vec<String> =
+        std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(names, ["junit.xml", "report.html", "report.md", "steps.csv", "verdict.json"]);
 }

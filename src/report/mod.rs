@@ -2,8 +2,9 @@
 //!
 //! [`terminal`] answers the person who waits, [`json`] the program that asked; [`markdown`],
 //! [`junit`] and [`annotations`] speak to CI, [`csv`] to spreadsheets, [`vllm_bench`] to scripts
-//! that parse what `vllm bench serve` writes, [`html`] with its [`plot`]s to whoever plans capacity. What they say they share as data: the answer
-//! ([`answer`]), the caveats ([`caveats`]) and the table of the steps ([`rows`]). Each
+//! that parse what `vllm bench serve` writes, [`html`] with its [`plot`]s to whoever plans
+//! capacity. [`compare`] holds one verdict against another. What they say they share as data: the
+//! answer ([`answer`]), the caveats ([`caveats`]) and the table of the steps ([`rows`]). Each
 //! escapes what comes from outside in the manner of its format, after [`text::plain`].
 
 use std::io::{self, Write};
@@ -15,6 +16,7 @@ use crate::model::verdict::Verdict;
 pub mod annotations;
 pub mod answer;
 pub mod caveats;
+pub mod compare;
 pub mod csv;
 pub mod html;
 pub mod json;

@@ -112,8 +112,8 @@ pub fn compare(base: &Verdict, new: &Verdict) -> Comparison {
     let pairs = pairs(base, new);
     let called_out = fallen(new, &pairs);
     for (b, n) in pairs {
-        let quantiles: [(&str, fn(&StepVerdict) -> &Quantiles); 2] =
-            [("TTFT p99", |s| &s.client.ttft_s), ("gap p99", |s| &s.client.gap_s)];
+        type Latency = fn(&StepVerdict) -> &Quantiles;
+        let quantiles: [(&str, Latency); 2] = [("TTFT p99", |s| &s.client.ttft_s), ("gap p99", |s| &s.client.gap_s)];
         for (metric, of) in quantiles {
             let (qb, qn) = (of(b), of(n));
             changes.extend(change(metric, n.concurrency, (qb.p99, qn.p99), ratio_of(qb, qn), Good::Less));
@@ -142,7 +142,8 @@ pub fn differences(base: &Verdict, new: &Verdict) -> Vec<Difference> {
         let of = |x: Option<f64>| x.map_or_else(|| "unknown".into(), number);
         format!("{} in, {} out", of(v.workload.prompt_tokens.median), of(v.workload.output_tokens.median))
     };
-    let all: [(&'static str, fn(&Verdict) -> String); 7] = [
+    type Words = fn(&Verdict) -> String;
+    let all: [(&'static str, Words); 7] = [
         ("scenario", |v| v.scenario.clone()),
         ("model", |v| v.target.model.clone()),
         ("engine", |v| v.target.engine.clone().unwrap_or_else(|| "unknown".into())),
@@ -187,7 +188,8 @@ fn pairs<'v>(base: &'v Verdict, new: &'v Verdict) -> Vec<(&'v StepVerdict, &'v S
 
 /// Rates whose fall means that the traffic or the prompts changed, not the server; each once, for the level where it fell most.
 fn fallen(new: &Verdict, pairs: &[(&StepVerdict, &StepVerdict)]) -> Vec<String> {
-    let rates: [(&str, fn(&ServerStats) -> Option<f64>); 2] = [
+    type Rate = fn(&ServerStats) -> Option<f64>;
+    let rates: [(&str, Rate); 2] = [
         ("the prefix-cache hit rate fell", |s| s.prefix_cache_hit_rate),
         ("the draft acceptance rate fell", |s| s.draft_acceptance_rate),
     ];

@@ -17,11 +17,14 @@ const PANEL: u32 = 112;
 const ALERT: u32 = 32;
 const FOOT: u32 = 24;
 
+/// What is drawn into a panel.
+type Drawing<'d> = dyn Fn(&mut Panel<'_>) -> Result<(), Refused> + 'd;
+
 /// One panel of the figure: its legend, its axis, and how its data is drawn.
 struct Part<'d> {
     head: Vec<Key<'d>>,
     y: Axis,
-    draw: Box<dyn Fn(&mut Panel<'_>) -> Result<(), Refused> + 'd>,
+    draw: Box<Drawing<'d>>,
 }
 
 /// The figure; `None` if no step was finished.
@@ -194,8 +197,7 @@ fn gpus<'d>(data: &'d PlotData, out: &mut Vec<Part<'d>>) {
         ("GPU power, W", ink::SKY, |g| &g.power_w),
     ];
     for (i, (name, color, of)) in readings.into_iter().enumerate() {
-        let known: Vec<f64> =
-            data.gpus.iter().flat_map(|g| of(g)).filter_map(|p| p.1).filter(|x| x.is_finite()).collect();
+        let known: Vec<f64> = data.gpus.iter().flat_map(of).filter_map(|p| p.1).filter(|x| x.is_finite()).collect();
         let (Some(low), Some(high)) = (known.iter().copied().reduce(f64::min), known.iter().copied().reduce(f64::max))
         else {
             continue;

@@ -1,7 +1,7 @@
 //! Exporter pages, `nvidia-smi` logs and scripts, and the task that reads them: under simulated time, so
 //! that every round is where it belongs.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, reason = "only tests stand here")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::routing::get;
+use plimsoll::gpu::follow::{LogReader, Placed};
 use plimsoll::gpu::page::translate;
 use plimsoll::gpu::scripted::Scripted;
-use plimsoll::gpu::smi::{Log, LogReader, Placed};
+use plimsoll::gpu::smi::Log;
 use plimsoll::gpu::spec::ClockOffset;
 use plimsoll::gpu::{self, GpuError, GpuSpec, NoteCode, Source};
 use plimsoll::model::recording::{Event, Note};

@@ -35,18 +35,21 @@
 //! process list, which are slow, at the borders of steps; facts that never change, once.
 //!
 //! Read in this order: [`spec`] (what a scenario says), [`field`] (what can be read), [`select`]
-//! (which device), [`fleet`] (the honest reading, for all sources that answer field by field:
-//! [`nvml`], [`scripted`]), [`page`] and [`smi`] (the sources that come as text), [`panel`] (for
+//! (which device), [`card`] and [`fleet`] (the honest reading, for all sources that answer field by field:
+//! [`nvml`], [`scripted`]), [`page`], [`smi`] and [`follow`] (the sources that come as text), [`panel`] (for
 //! `plimsoll check`), [`poller`] (the task of a live run), [`stats`] (a step's numbers).
 
 use crate::model::sample::Sample;
 
+pub mod card;
 pub mod field;
 pub mod fleet;
+pub mod follow;
 pub mod nvml;
 pub mod page;
 pub mod panel;
 pub mod poller;
+mod residents;
 pub mod scripted;
 pub mod select;
 pub mod smi;

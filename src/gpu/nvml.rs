@@ -18,8 +18,9 @@ use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
 use super::GpuError;
+use super::card::{Answer, Card, Process, Query, Refusal, SliceMemory, Tags};
 use super::field::Field;
-use super::fleet::{Answer, Card, Fleet, Process, Query, Refusal, SliceMemory, Tags};
+use super::fleet::Fleet;
 use super::select::{Present, Slice, Visible, choose};
 
 /// Opens the library: `library`, or the loader's `libnvidia-ml.so.1`.

@@ -7,8 +7,8 @@ use crate::scrape::Page;
 use crate::scrape::exposition::Parser;
 use crate::scrape::fetch::Fetcher;
 
+use super::card::Tags;
 use super::field::{Dropped, Field, REASONS};
-use super::fleet::Tags;
 use super::panel::Panel;
 use super::select::{Present, Visible, choose};
 use super::{GpuError, GpuNote, GpuReading, NoteCode};

@@ -14,10 +14,10 @@ use crate::model::recording::{Event, Note};
 use crate::model::sample::{Labels, NAME, Sample, Scrape, ScrapeFailure, SourceKind};
 use crate::model::time::{Clock, ClockKind, Offset};
 
+use super::follow::LogReader;
 use super::page::PageReader;
 use super::panel::Panel;
 use super::select::Visible;
-use super::smi::LogReader;
 use super::spec::{GpuSpec, Source};
 use super::{Depth, GpuError, GpuNote, GpuReading, GpuSource, NoteCode, nvml};
 

@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Deserialize;
 
+use super::card::{Answer, Card, Process, Query, Refusal, Tags};
 use super::field::Field;
-use super::fleet::{Answer, Card, Fleet, Process, Query, Refusal, Tags};
+use super::fleet::Fleet;
 use super::panel::Panel;
 use super::{Depth, GpuError, GpuReading, GpuSource};
 

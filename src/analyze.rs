@@ -77,7 +77,14 @@ impl<'a> Analysis<'a> {
     /// One step, judged by what had happened when it ended.
     pub fn step(&self, span: &StepSpan) -> StepVerdict {
         let client = client::measure(&self.recording.requests, span, &self.slo);
-        let alerts = self.judge.step(span);
+        let mut alerts = self.judge.step(span);
+        if span.phase != Phase::Climb {
+            // The step began drained, so nothing in it began earlier; what a rule's window still holds
+            // of higher steps is no onset.
+            for alert in &mut alerts {
+                alert.onset_s = alert.onset_s.and(alert.pending_at_s.or(alert.fired_at_s));
+            }
+        }
         let mut caveats = client.caveats;
         let server = self.signals.step(self.recording, span.measured);
         if let Some(failed) = server.as_ref().map(|s| s.failed_scrapes).filter(|&n| n > 0) {
@@ -219,10 +226,12 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Every other alert, where it first fired, by onset.
+    /// Every other alert, at the lowest level at which it fired, by onset.
     fn others(&self, steps: &[StepVerdict], first: Option<&FirstAlert>) -> Vec<FirstAlert> {
         let mut seen: BTreeMap<&str, FirstAlert> = BTreeMap::new();
-        for step in steps {
+        let mut by_level: Vec<&StepVerdict> = steps.iter().collect();
+        by_level.sort_by(|a, b| a.concurrency.total_cmp(&b.concurrency));
+        for step in by_level {
             for alert in step.alerts.iter().filter(|a| a.state == AlertState::Firing) {
                 if first.is_some_and(|f| f.alert == alert.alert) {
                     continue;

@@ -33,12 +33,14 @@ fn quantile_arguments<'a>(expr: &'a Expr, out: &mut Vec<&'a Expr>) {
     });
 }
 
-/// Observations that entered the window of any of `histograms` up to `at_ms`: the largest over
-/// them, since a renamed metric is read under both names. `None` if no such series was seen twice.
+/// Observations that entered any of `histograms` up to `at_ms`, since the begin of the view (without
+/// one, within the rule's window): the largest over them, since a renamed metric is read under both names. `None` if no such series was seen twice.
 pub(crate) fn count(histograms: &[Read<'_>], view: &View<'_>, at_ms: i64) -> Option<f64> {
     let mut most = None;
     for read in histograms {
-        let from = at_ms - read.range_ms.unwrap_or(0) + 1;
+        // A view of one step is one load: all of it says how much is known. At a request every few
+        // seconds the window of the rule alone would never hold enough.
+        let from = if view.from_ms() == i64::MIN { at_ms - read.range_ms.unwrap_or(0) + 1 } else { view.from_ms() };
         let mut total = None;
         for mut layer in view.stores() {
             // The last bucket of each histogram counts all of its observations.

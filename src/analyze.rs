@@ -30,12 +30,14 @@ mod server;
 pub use plots::plots;
 pub use server::Gauges;
 
+/// Share of prompt tokens out of the prefix cache from which on it is remarked.
+const CACHED: f64 = 0.05;
+
 /// A recording with all that judging it needs.
 pub struct Analysis<'a> {
     recording: &'a Recording,
     scenario: &'a Scenario,
     judge: Judge<'a>,
-    signals: &'a server::Signals,
     slo: Slo,
 }
 
@@ -71,7 +73,7 @@ impl<'a> Analysis<'a> {
     ) -> Analysis<'a> {
         let reading = if scenario.rules.promql == "2.x" { Reading::V2 } else { Reading::V3 };
         let judge = Judge::new(rules, recording, &stores.store, reading, timing(scenario));
-        Analysis { recording, scenario, judge, signals: &stores.signals, slo: scenario.targets() }
+        Analysis { recording, scenario, judge, slo: scenario.targets() }
     }
 
     /// One step, judged by what had happened when it ended.
@@ -86,7 +88,14 @@ impl<'a> Analysis<'a> {
             }
         }
         let mut caveats = client.caveats;
-        let server = self.signals.step(self.recording, span.measured);
+        if let Some(late) = client::late(&self.recording.health, span.measured, &self.slo) {
+            for alert in alerts.iter_mut().filter(|a| self.rests_on_our_latencies(a)) {
+                alert.state = AlertState::NotEvaluable;
+                alert.because = Some(late.says.clone());
+            }
+            caveats.push(late);
+        }
+        let server = self.judge.server_stats(span);
         if let Some(failed) = server.as_ref().map(|s| s.failed_scrapes).filter(|&n| n > 0) {
             caveats.push(Caveat::new(
                 "failed_scrapes",
@@ -95,6 +104,16 @@ impl<'a> Analysis<'a> {
             ));
         }
         let seconds = |at: crate::model::time::Offset| at.as_secs_f64();
+        if let Some(rate) = server.as_ref().and_then(|s| s.prefix_cache_hit_rate).filter(|&r| r > CACHED) {
+            caveats.push(Caveat::new(
+                "prefix_cache_hits",
+                format!(
+                    "the prefix cache served {:.0} % of the prompt tokens: times to first token are partly a cache's",
+                    rate * 100.0
+                ),
+                "fine if your traffic shares prefixes; else let prompts differ from their first token on",
+            ));
+        }
         let tokens = client.stats.output_tokens_per_s.map(|r| (r * span.measured.len().as_secs_f64()).round() as u64);
         StepVerdict {
             step: span.step,
@@ -116,6 +135,12 @@ impl<'a> Analysis<'a> {
             alerts,
             caveats,
         }
+    }
+
+    /// Whether a rule reads latencies that our own client measured.
+    fn rests_on_our_latencies(&self, alert: &AlertVerdict) -> bool {
+        let rule = self.judge.rules().find(&alert.alert);
+        rule.is_some_and(|r| r.expr.metric_names().iter().any(|n| n.starts_with("plimsoll_client_")))
     }
 
     /// Observations that quantile rules still lack in a step; 0 if it need not be prolonged.

@@ -3,6 +3,8 @@
 //! The cases lie in `tests/golden/`; further folders are read from `PLIMSOLL_EXTRA_GOLDEN`
 //! (separated as in `PATH`). A file that cannot be read is a failure.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! The evaluator against a naive one that shares nothing with it: random series with gaps, resets,
 //! jitter and staleness, random expressions, both readings, and views with a start and a grid.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll::model::sample::Labels;

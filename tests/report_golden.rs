@@ -2,6 +2,8 @@
 //!
 //! `PLIMSOLL_BLESS=1 cargo test --test report_golden -- --test-threads 1` writes the files anew; read the diff.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 
 use plimsoll::model::verdict::Verdict;

@@ -7,7 +7,7 @@
 //! another. Each run therefore has one factor for the speed of its machine; everything else is fixed.
 //! Step times were fitted on `a2`, `r`, `e2` and `h` (factor 1); `a`, `b`, `c`, `d` and `f` were not used.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking; the table is for --nocapture")]
 
 use std::time::Duration;
 

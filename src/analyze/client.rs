@@ -8,6 +8,7 @@ use crate::model::recording::Health;
 use crate::model::request::{Outcome, RequestTimeline};
 use crate::model::step::{Load, StepSpan};
 use crate::model::time::{Offset, Span};
+use crate::model::units::human_seconds;
 use crate::model::verdict::{
     Achieved, Caveat, ClientHealth, ClientStats, Failed, Offered, Requests, Slo, WorkloadSummary,
 };
@@ -151,6 +152,31 @@ pub fn health(readings: &[Health], window: Span, littles_law_residual: Option<f6
         cpu_cores: (!cpu.is_empty()).then(|| cpu.iter().sum::<f64>() / cpu.len() as f64),
         littles_law_residual,
     }
+}
+
+/// What is doubtful where the runtime itself was late: its stamps are then late too. The limit is a
+/// quarter of the target of a gap, in one second out of twenty. `None` if the client kept up, or nothing was read.
+pub fn late(readings: &[Health], window: Span, slo: &Slo) -> Option<Caveat> {
+    let lag: Vec<f64> = readings
+        .iter()
+        .filter(|h| window.contains(h.at))
+        .filter_map(|h| h.lag_max_us)
+        .map(|us| us as f64 / 1e6)
+        .collect();
+    let limit = slo.itl_p99_s / 4.0;
+    let over = lag.iter().filter(|l| **l > limit).count();
+    let worst = lag.iter().copied().fold(0.0, f64::max);
+    (over * 20 > lag.len()).then(|| {
+        Caveat::new(
+            "client_late",
+            format!(
+                "our own client got no CPU for up to {} in {over} of {} seconds: what it measured may be its own lateness",
+                human_seconds(worst),
+                lag.len()
+            ),
+            "run plimsoll on cores of its own, or with real-time priority (`chrt -f 1 plimsoll ...`)",
+        )
+    })
 }
 
 /// Prompt and answer lengths as the server counted them, over the whole run.

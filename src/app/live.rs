@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::analyze::{self, Analysis, Gauges, Stores};
 use crate::gpu;
 use crate::ladder::{Next, Past};
-use crate::load::Loader;
+use crate::load::{HealthWatch, Loader};
 use crate::model::recording::{Ended, Event, Recording, StopReason};
 use crate::model::request::{FailureClass, Outcome};
 use crate::model::step::{CutShort, StepPlan};
@@ -38,6 +38,8 @@ pub struct Live<'a> {
     pub tape: Tape,
     /// Who sends the requests.
     pub loader: Loader,
+    /// Who watches how we ourselves fare.
+    pub health: HealthWatch,
     /// Who reads the metrics page, if there is one.
     pub poller: Option<Poller>,
     /// Who reads the GPU, if there is one.
@@ -279,7 +281,8 @@ impl Live<'_> {
 
     /// Ends all that is still on its way and closes the recording.
     async fn finish(self, reason: StopReason) -> anyhow::Result<(Recording, Pages)> {
-        let Live { clock, mut tape, mut loader, poller, gpu, .. } = self;
+        let Live { clock, mut tape, mut loader, health, poller, gpu, .. } = self;
+        drop(health);
         loader.stop().await;
         drop(loader);
         let pages = match poller {

@@ -126,7 +126,7 @@ pub fn gpu(error: GpuError) -> anyhow::Error {
 }
 
 /// The exit code and words that a failed probe stands for.
-fn refuse(error: &ProbeError) -> Refusal {
+pub fn refuse(error: &ProbeError) -> Refusal {
     let exit = if error.is_usage() { Exit::Usage } else { Exit::Target };
     Refusal { exit, says: error.to_string(), hint: error.hint() }
 }

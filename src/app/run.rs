@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use crate::analyze;
 use crate::cli::RunArgs;
 use crate::error::Exit;
-use crate::load::{LoadOptions, Loader};
+use crate::ladder::Loop;
+use crate::load::{HealthWatch, LoadOptions, Loader, allow_streams};
 use crate::model::recording::{FORMAT, Header, Recording};
 use crate::model::time::{Clock, ClockKind};
 use crate::model::verdict::{RunOutcome, Verdict};
@@ -86,6 +87,10 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
     let mut progress = Progress::new(clock.kind(), args.no_tui);
     let interrupt = interrupts();
 
+    if prepared.ladder.kind == Loop::Closed {
+        let most = prepared.ladder.levels.iter().copied().fold(0.0, f64::max);
+        allow_streams(most as u64).map_err(|e| probe::refuse(&e))?;
+    }
     // The folder first: a full or read-only disk must cost no run.
     let redactor = Redactor::new(probe::secrets(&scenario, prepared.api_key.as_deref()));
     let folder = record::create_folder(Path::new(RESULTS), args.out.as_deref(), &scenario.name, clock.epoch_unix_ms())?;
@@ -159,8 +164,9 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
         .prefix_reset
         .then(|| PrefixReset { http: target.http.clone(), url: target.base.beside("reset_prefix_cache") });
     let options = LoadOptions { seed: scenario.seed, ..LoadOptions::default() };
+    let health = HealthWatch::start(clock, tape.sender());
     let loader = Loader::new(Arc::new(target), Arc::new(workload), clock, tape.sender(), options);
-    let live = Live { prepared, clock, tape, loader, poller, gpu, server: server.as_mut(), reset, progress };
+    let live = Live { prepared, clock, tape, loader, health, poller, gpu, server: server.as_mut(), reset, progress };
     let (recording, pages) = live.climb().await?;
     keep_pages(&folder, &pages)?;
     if let Some(mut server) = server {

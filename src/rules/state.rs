@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn transitions() {
         use Became::*;
-        let cases: &[(&str, u64, u64, &[(i64, Became)])] = &[
+        type Case<'a> = (&'a str, u64, u64, &'a [(i64, Became)]);
+        let cases: &[Case<'_>] = &[
             ("xxxx", 60, 0, &[(0, Pending)]),
             ("xxxxx", 60, 0, &[(0, Pending), (60, Firing)]),
             ("xxx_xxxxx", 60, 0, &[(0, Pending), (45, Inactive), (60, Pending), (120, Firing)]),

@@ -19,8 +19,6 @@ pub use poller::{Pages, Poller};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScrapeSpec {
-    /// Address of the page. `None`: `/metrics` on the host of the target.
-    pub url: Option<String>,
     /// Time between two readings, on a grid that begins with the first one. Shrunk by `time_scale`.
     #[serde(with = "crate::model::units::duration")]
     pub interval: Duration,
@@ -34,12 +32,7 @@ pub struct ScrapeSpec {
 
 impl Default for ScrapeSpec {
     fn default() -> ScrapeSpec {
-        ScrapeSpec {
-            url: None,
-            interval: Duration::from_secs(1),
-            timeout: Duration::from_secs(10),
-            max_bytes: 16 * 1024 * 1024,
-        }
+        ScrapeSpec { interval: Duration::from_secs(1), timeout: Duration::from_secs(10), max_bytes: 16 * 1024 * 1024 }
     }
 }
 
@@ -58,7 +51,7 @@ mod tests {
 
     #[test]
     fn spec_reads_durations_and_refuses_unknown_keys() {
-        let spec: ScrapeSpec = toml::from_str("interval = \"500ms\"\nurl = \"http://h/metrics\"").unwrap();
+        let spec: ScrapeSpec = toml::from_str("interval = \"500ms\"").unwrap();
         assert_eq!(spec.interval, Duration::from_millis(500));
         assert_eq!(spec.timeout, Duration::from_secs(10));
         assert_eq!(spec.scaled(0.1).interval, Duration::from_millis(50));

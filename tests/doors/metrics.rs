@@ -208,7 +208,7 @@ pub fn check(case: &Case, pages: &[Value], faults: &mut Faults) {
 }
 
 /// Warnings that the analysis does not give yet: until it does, only these may be missing.
-const AWAITED: &[&str] = &["prefix_cache_hits"];
+const AWAITED: &[&str] = &[];
 
 /// Warnings that a case wants, and that the verdict has under their code.
 fn warned(name: &str, want: &Value, verdict: &Verdict, faults: &mut Faults) {

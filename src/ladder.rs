@@ -197,7 +197,7 @@ impl Ladder {
         let clean = highest_clean_below(history, firing);
         if self.narrow
             && !history.iter().any(|p| p.phase == Phase::Confirm)
-            && let Some(middle) = self.middle(history, clean.unwrap_or(0.0), firing)
+            && let Some(middle) = self.middle(history, firing)
         {
             return Ok((middle, Phase::Narrow));
         }
@@ -218,18 +218,20 @@ impl Ladder {
         Err(StopReason::BoundaryFound)
     }
 
-    /// A level strictly between the bounds that was not run yet; `None` if they are near enough.
-    fn middle(&self, history: &[Past], clean: f64, firing: f64) -> Option<f64> {
-        if firing - clean <= self.width_wanted(firing) {
+    /// A level strictly between the lowest firing level and the highest that did not fire below it,
+    /// clean or not: where a step below could not be judged, the firing bound can still come down to
+    /// it. `None` if they are near enough.
+    fn middle(&self, history: &[Past], firing: f64) -> Option<f64> {
+        let below = history.iter().map(|p| p.level).filter(|l| *l < firing).fold(0.0, f64::max);
+        if firing - below <= self.width_wanted(firing) {
             return None;
         }
         let middle = match self.kind {
-            Loop::Closed => ((clean + firing) / 2.0).floor(),
+            Loop::Closed => ((below + firing) / 2.0).floor(),
             // Two decimals keep a rate legible; below that the tolerance decides.
-            Loop::Open => ((clean + firing) / 2.0 * 100.0).round() / 100.0,
+            Loop::Open => ((below + firing) / 2.0 * 100.0).round() / 100.0,
         };
-        // A middle that was run already was inconclusive: to run it again would not narrow anything.
-        (middle > clean && middle < firing && !history.iter().any(|p| p.level == middle)).then_some(middle)
+        (middle > below && middle < firing).then_some(middle)
     }
 
     fn width_wanted(&self, firing: f64) -> f64 {
@@ -331,7 +333,7 @@ mod tests {
             _ => StepOutcome::Inconclusive,
         };
         let (steps, reason) = climb(&ladder("1..64x2", |_| {}), judge);
-        assert_eq!((steps.as_str(), reason), ("1 2 4 8 6n' 4c' 8c", StopReason::BoundaryFound));
+        assert_eq!((steps.as_str(), reason), ("1 2 4 8 6n' 7n 4c' 8c", StopReason::BoundaryFound));
     }
 
     #[test]

@@ -76,10 +76,10 @@ pub struct RunArgs {
     /// Test the embedded stand-in with this profile instead of a server
     #[arg(long, value_name = "PROFILE", help_heading = "Target", conflicts_with = "url")]
     pub sim: Option<String>,
-    /// Start the server that the scenario's [server] describes, and stop it at the end
+    /// Start the server that the scenario's `server` table describes, and stop it at the end
     #[arg(long, help_heading = "Target", conflicts_with = "sim")]
     pub launch: bool,
-    /// Set a parameter of the scenario's [server], such as model=NAME; may be repeated
+    /// Set a parameter of the scenario's `server` table, such as model=NAME; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", help_heading = "Target")]
     pub set: Vec<String>,
 
@@ -130,7 +130,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "STREAMS", help_heading = "Judging")]
     pub gate: Option<u32>,
 
-    /// Folder for the recording; default: results/<utc>-<scenario>
+    /// Folder for the recording; default: results/UTC-SCENARIO
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub out: Option<PathBuf>,
     /// Put the verdict as JSON on standard output

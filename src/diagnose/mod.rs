@@ -7,7 +7,7 @@
 //!
 //! What a cause looks like, what to say of it and what to do stands in the rule files: a pair
 //! rule with its annotations. Here is only how pairs are weighed ([`rank`]), the numbers that their
-//! sentences are filled in with ([`numbers`]), and what is said where none holds ([`moved`]).
+//! sentences are filled in with ([`numbers`]), and what is said where none holds (`moved`).
 
 mod fill;
 mod moved;

@@ -37,7 +37,7 @@
 //! Read in this order: [`spec`] (what a scenario says), [`field`] (what can be read), [`select`]
 //! (which device), [`card`] and [`fleet`] (the honest reading, for all sources that answer field by field:
 //! [`nvml`], [`scripted`]), [`page`], [`smi`] and [`follow`] (the sources that come as text), [`panel`] (for
-//! `plimsoll check`), [`poller`] (the task of a live run), [`stats`] (a step's numbers).
+//! `plimsoll check`), [`poller`] (the task of a live run), [`mod@stats`] (a step's numbers).
 
 use crate::model::sample::Sample;
 

@@ -20,7 +20,7 @@
 //! chunk; an array otherwise; absent where the server keeps none).
 //!
 //! Read [`writer`] (events to a file), [`reader`] (a file to a
-//! [`Recording`](crate::model::recording::Recording)), [`wire`] (the lines), [`redact`] (what
+//! [`Recording`](crate::model::recording::Recording)), `wire` (the lines), [`redact`] (what
 //! never reaches the disk) and [`openmetrics`] (all series for a real Prometheus).
 
 mod decode;

@@ -12,7 +12,7 @@
 //!   .summary(&verdict)       -> Option<String>      the rule's own words
 //! ```
 //!
-//! Read [`file`] (the rules), [`state`] (pending and firing), [`judge`] (a step), [`deployed`] and
+//! Read [`mod@file`] (the rules), [`state`] (pending and firing), [`judge`] (a step), [`deployed`] and
 //! [`lens`] (evaluating at the recorded resolution, for onsets and for pairs).
 
 pub mod builtin;

@@ -161,6 +161,9 @@ pub struct GateSpec {
     pub min_clean_concurrency: Option<f64>,
 }
 
+/// What a name may hold beside letters and digits: it becomes part of a folder's name.
+const NAME: &str = "-_.";
+
 impl Scenario {
     /// Reads a scenario file.
     ///
@@ -170,8 +173,10 @@ impl Scenario {
         let text =
             std::fs::read_to_string(path).map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
         let mut scenario = Scenario::parse(&text, &path.display().to_string())?;
-        if !text.lines().any(|l| l.trim_start().starts_with("name")) {
-            scenario.name = path.file_stem().map_or_else(|| "run".into(), |s| s.to_string_lossy().into_owned());
+        if !text.parse::<toml::Table>().is_ok_and(|t| t.contains_key("name")) {
+            let stem = path.file_stem().map_or_else(|| "run".into(), |s| s.to_string_lossy().into_owned());
+            scenario.name =
+                stem.chars().map(|c| if NAME.contains(c) || c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         }
         let folder = path.parent().unwrap_or(Path::new(""));
         for file in &mut scenario.rules.files {
@@ -213,8 +218,33 @@ impl Scenario {
         if !(self.time_scale > 0.0 && self.time_scale <= 1.0) {
             return Err(format!("time_scale is {}, expected a number above 0 and up to 1", self.time_scale));
         }
-        if self.name.is_empty() || !self.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+        if self.name.is_empty() || !self.name.chars().all(|c| c.is_ascii_alphanumeric() || NAME.contains(c)) {
             return Err(format!("name is `{}`, expected letters, digits, `-`, `_` and `.`", self.name));
+        }
+        let day = Duration::from_secs(86_400);
+        let (ladder, ms, s) = (&self.ladder, Duration::from_millis(1), Duration::from_secs(1));
+        for (key, time, least) in [
+            ("metrics.interval", Some(self.metrics.interval), 10 * ms),
+            ("metrics.timeout", Some(self.metrics.timeout), 10 * ms),
+            ("rules.scrape_interval", Some(self.rules.scrape_interval), s),
+            ("ladder.hold", ladder.hold, ms),
+            ("ladder.max_hold", ladder.max_hold, ms),
+            ("ladder.warmup", Some(ladder.warmup), Duration::ZERO),
+            ("ladder.ramp", Some(ladder.ramp), Duration::ZERO),
+            ("ladder.drain_timeout", Some(ladder.drain_timeout), Duration::ZERO),
+        ] {
+            if time.is_some_and(|t| t < least || t > day) {
+                let met = units::prometheus_duration(time.unwrap_or_default());
+                return Err(format!("{key} is {met}, expected {} to 1d", units::prometheus_duration(least)));
+            }
+        }
+        if ladder.repeats == 0 {
+            return Err("ladder.repeats is 0, expected 1 or more".into());
+        }
+        if let Some(least) = self.gate.as_ref().and_then(|g| g.min_clean_concurrency)
+            && !(least > 0.0 && least.is_finite())
+        {
+            return Err(format!("gate.min_clean_concurrency is {least}, expected a number above 0"));
         }
         if !matches!(self.rules.promql.as_str(), "3.x" | "2.x") {
             return Err(format!("rules.promql is `{}`, expected 3.x or 2.x", self.rules.promql));
@@ -255,6 +285,11 @@ mod tests {
             ("[sim]\nprofile = \"x\"\n[target]\nurl = \"http://127.0.0.1:1\"", "[sim]"),
             ("[slo]\nttft_p99 = \"0s\"", "ttft_p99"),
             ("[ladder]\nhold = 90", "hold"),
+            ("[ladder]\nhold = \"9999h\"", "ladder.hold"),
+            ("[ladder]\nrepeats = 0", "repeats"),
+            ("[metrics]\ninterval = \"0s\"", "metrics.interval"),
+            ("[rules]\nscrape_interval = \"0s\"", "scrape_interval"),
+            ("[gate]\nmin_clean_concurrency = nan", "min_clean"),
             ("[ladder]\nhold = \"90\"", "90"),
         ] {
             let error = Scenario::parse(text, "s.toml").unwrap_err().to_string();

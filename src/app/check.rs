@@ -24,8 +24,9 @@ pub fn check(args: &RunArgs) -> anyhow::Result<Exit> {
     let (target, panel) = runtime.block_on(look(&prepared))?;
     super::answer(|out| {
         describe(out, &target)?;
-        if let Some(panel) = &panel {
-            write!(out, "{panel}")?;
+        match &panel {
+            Some(panel) => write!(out, "{panel}")?,
+            None => writeln!(out, "gpu       not read; --gpu dcgm=URL reads a server's exporter")?,
         }
         Ok(plan(out, &prepared)?)
     })
@@ -45,7 +46,11 @@ async fn look(prepared: &Prepared) -> anyhow::Result<(Target, Option<gpu::Panel>
     probe::fits(&probe::workload(&scenario, "check", &target)?, &target)?;
     let panel = match scenario.sim {
         Some(_) => None,
-        None => gpu::check(&scenario.gpu, clock).await.map_err(probe::gpu)?,
+        None => match gpu::check(&scenario.gpu, clock).await {
+            // The usual case: the client stands beside a server without being on its machine.
+            Err(gpu::GpuError::Unavailable { .. }) if !scenario.gpu.required => None,
+            panel => panel.map_err(probe::gpu)?,
+        },
     };
     Ok((target, panel))
 }

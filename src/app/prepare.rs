@@ -1,5 +1,6 @@
 //! Everything that can be refused before anything is sent: scenario, rules, ladder, lengths.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::error::Refusal;
 use crate::ladder::Ladder;
 use crate::model::recording::RuleFile;
 use crate::model::time::ClockKind;
-use crate::rules::{Limits, RuleError, RuleSet, builtin};
+use crate::rules::{Group, Limits, Rule, RuleError, RuleSet, builtin};
 use crate::scenario::Scenario;
 
 use super::resolve::{self, Resolved};
@@ -73,6 +74,10 @@ fn rule_files(scenario: &Scenario) -> Result<Vec<RuleFile>, Refusal> {
     if !spec.enabled {
         return Ok(Vec::new());
     }
+    if builtin::file(&format!("builtin:{}.yml", spec.engine)).is_none() {
+        let says = format!("rules.engine is `{}`, for which no rules are shipped", spec.engine);
+        return Err(Refusal::usage(says, "use vllm, or bring rules with rules.files and a facts file"));
+    }
     let gpu = scenario.gpu.source != crate::gpu::Source::Off && scenario.sim.is_none();
     let shipped = builtin::files(&spec.engine, gpu);
     if spec.files.is_empty() {
@@ -107,7 +112,32 @@ pub fn load(files: &[RuleFile], scenario: &Scenario) -> Result<RuleSet, Refusal>
     let slo = scenario.targets();
     let limits =
         Limits { ttft_p99_s: slo.ttft_p99_s, itl_p99_s: slo.itl_p99_s, error_rate_ratio: slo.error_rate_ratio };
-    RuleSet::load(files, &limits, scenario.time_scale).map_err(refuse)
+    let mut set = RuleSet::load(files, &limits, scenario.time_scale).map_err(refuse)?;
+    give_way(&mut set);
+    Ok(set)
+}
+
+/// Where users bring rules of their own, the engine's shipped alerts do not judge beside them, and
+/// of two rules with one name theirs stands. The shipped names and pairs go on explaining, and the
+/// client's own alerts go on judging: a server must not look clean because its metrics went quiet.
+fn give_way(set: &mut RuleSet) {
+    const ENGINES_OWN_ALERTS_STAY: [&str; 2] = ["builtin:client.yml", "builtin:gpu.yml"];
+    let name = |rule: &Rule| match rule {
+        Rule::Record(r) => r.name.clone(),
+        Rule::Alert(a) => a.name.clone(),
+    };
+    let (shipped, own): (Vec<&Group>, Vec<&Group>) = set.groups.iter().partition(|g| g.file.starts_with("builtin:"));
+    if own.is_empty() || shipped.is_empty() {
+        return;
+    }
+    let theirs: BTreeSet<String> = own.iter().flat_map(|g| &g.rules).map(name).collect();
+    for group in set.groups.iter_mut().filter(|g| g.file.starts_with("builtin:")) {
+        let alerts_stay = ENGINES_OWN_ALERTS_STAY.contains(&group.file.as_str());
+        group.rules.retain(|rule| {
+            let alert_proper = matches!(rule, Rule::Alert(a) if a.explains.is_none());
+            !theirs.contains(&name(rule)) && (alerts_stay || !alert_proper)
+        });
+    }
 }
 
 fn refuse(error: RuleError) -> Refusal {

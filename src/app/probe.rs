@@ -104,11 +104,22 @@ pub async fn metrics(target: &Target, scenario: &Scenario, rules: &RuleSet) -> a
         .map_err(|e| Refusal::usage(e.to_string(), ""))?;
     page.map(drop).map_err(|failure| {
         Refusal::target(
-            format!("the metrics page {url} cannot be used: {}", failure.detail),
+            format!("the metrics page {} cannot be used: {}", bare(url), failure.detail),
             "give its address with --metrics-url, or `--metrics-url off` to judge by the client's own alerts alone",
         )
         .into()
     })
+}
+
+/// An address without what may be secret in it.
+fn bare(url: &str) -> String {
+    reqwest::Url::parse(url).map_or_else(
+        |_| "given".into(),
+        |u| {
+            let port = u.port().map_or_else(String::new, |p| format!(":{p}"));
+            format!("{}://{}{port}{}", u.scheme(), u.host_str().unwrap_or_default(), u.path())
+        },
+    )
 }
 
 /// Whether the longest request fits into the model.

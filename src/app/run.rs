@@ -14,7 +14,7 @@ use crate::ladder::Loop;
 use crate::load::{HealthWatch, LoadOptions, Loader, allow_streams};
 use crate::model::recording::{FORMAT, Header, Recording};
 use crate::model::time::{Clock, ClockKind};
-use crate::model::verdict::{RunOutcome, Verdict};
+use crate::model::verdict::{CheckState, RunOutcome, Verdict};
 use crate::record::{self, Redactor, Writer};
 use crate::scrape::{Page, Poller};
 use crate::sim;
@@ -63,8 +63,13 @@ pub fn exit(verdict: &Verdict, judged: bool) -> Exit {
         Some(StopReason::TargetLost) => return Exit::Target,
         _ => {}
     }
-    if verdict.gate.as_ref().is_some_and(|g| !g.passed) {
+    let checks = verdict.gate.iter().flat_map(|g| &g.checks);
+    if checks.clone().any(|c| c.state == CheckState::Failed) {
         return Exit::GateFailed;
+    }
+    // What could not be decided is not a pass, and no failure of the server either.
+    if checks.into_iter().any(|c| c.state == CheckState::Unresolved) {
+        return Exit::Inconclusive;
     }
     match verdict.outcome {
         RunOutcome::Inconclusive if judged => Exit::Inconclusive,
@@ -179,7 +184,13 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
 fn interrupts() -> watch::Receiver<u32> {
     let (count, receiver) = watch::channel(0);
     tokio::spawn(async move {
-        while tokio::signal::ctrl_c().await.is_ok() {
+        // What `timeout`, CI and Kubernetes send ends a run as cleanly as Ctrl-C does.
+        let Ok(mut ended) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else { return };
+        loop {
+            tokio::select! {
+                typed = tokio::signal::ctrl_c() => if typed.is_err() { return },
+                _ = ended.recv() => {}
+            }
             count.send_modify(|n| *n += 1);
             if *count.borrow() > 1 {
                 std::process::exit(i32::from(Exit::Interrupted.code()));

@@ -89,9 +89,11 @@ fn evidence(numbers: &Numbers, winner: &Candidate<'_>, alert: &AlertVerdict) -> 
 
 fn ruled_out(numbers: &Numbers, loser: &Candidate<'_>, winner: &str) -> RuledOut {
     let notes = &loser.pair.annotations;
+    // A sentence without a number denies outright that the pair ever held; where it did at times, it would be false.
+    let fits = |text: &&String| loser.held.held == 0 || text.contains('{');
     let said = notes
         .get(&format!("plimsoll_why_not_{winner}"))
-        .or_else(|| notes.get("plimsoll_why_not"))
+        .or_else(|| notes.get("plimsoll_why_not").filter(fits))
         .and_then(|text| fill::fill(text, numbers));
     let share = format!("it held in {} of {} samples", loser.held.held, loser.held.of);
     let why_not = match said {

@@ -4,6 +4,8 @@ use super::{Levels, Loop};
 
 /// Most streams that a step may ask for.
 const MOST_STREAMS: f64 = 100_000.0;
+/// Most requests per second that a step may ask for.
+const MOST_RATE: f64 = 1_000_000.0;
 /// Most levels that a ladder may have.
 const MOST_LEVELS: usize = 200;
 
@@ -20,7 +22,7 @@ pub enum LevelsError {
     #[error("the ladder asks for {0} streams, expected a whole number from 1 to 100000")]
     Streams(f64),
     /// A rate that cannot be run.
-    #[error("the ladder asks for {0} requests per second, expected a number above 0")]
+    #[error("the ladder asks for {0} requests per second, expected a number above 0 and up to 1000000")]
     Rate(f64),
     /// No level at all, or far too many.
     #[error("the ladder has {0} levels, expected 1 to 200")]
@@ -41,7 +43,7 @@ pub fn parse_levels(levels: &Levels, kind: Loop) -> Result<Vec<f64>, LevelsError
             Loop::Closed if !(1.0..=MOST_STREAMS).contains(&level) || level.fract() != 0.0 => {
                 return Err(LevelsError::Streams(level));
             }
-            Loop::Open if !(level > 0.0 && level.is_finite()) => return Err(LevelsError::Rate(level)),
+            Loop::Open if !(level > 0.0 && level <= MOST_RATE) => return Err(LevelsError::Rate(level)),
             _ => {}
         }
     }

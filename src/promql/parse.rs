@@ -49,12 +49,32 @@ impl ParseError {
     }
 }
 
+/// Deepest nesting of brackets that is taken.
+const DEEPEST: usize = 100;
+/// Longest expression that is taken, bytes: it bounds how long a chain of operators can be.
+const LONGEST: usize = 4096;
+
 /// Reads a PromQL expression.
 ///
 /// # Errors
 /// If it is no PromQL, if its types do not fit, or if it uses something that we cannot evaluate:
 /// then the error names it and its place.
 pub fn parse(text: &str) -> Result<Expr, ParseError> {
+    // Parsing and evaluating recurse as deep as the expression does; no rule that a person wrote comes near.
+    let mut depth = 0_usize;
+    for c in text.chars() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEEPEST {
+            return Err(ParseError::new(format!("it is nested more than {DEEPEST} deep")));
+        }
+    }
+    if text.len() > LONGEST {
+        return Err(ParseError::new(format!("it is {} bytes long, expected at most {LONGEST}", text.len())));
+    }
     scan::check(text)?;
     let tree = theirs::parse(text).map_err(|says| scan::locate(text, says.trim()))?;
     convert(&tree).map_err(|mut e| {

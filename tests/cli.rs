@@ -124,7 +124,7 @@ fn a_target_that_is_down() {
 
 #[test]
 fn an_address_that_is_none() {
-    for url in ["localhost:8000", "ftp://127.0.0.1/", "http://", "http://127.0.0.1:99999"] {
+    for url in ["ftp://127.0.0.1/", "http://", "http://127.0.0.1:99999"] {
         Plimsoll::new("address", &["check", "--url", url]).run().refused(2, &[url]);
     }
 }

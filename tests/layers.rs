@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("report", &["model"]),
     ("sim", &["model::time", "model::units"]),
     ("scenario", &["model", "workload", "ladder", "load", "scrape", "gpu", "rules"]),
-    ("analyze", &["model", "scenario", "series", "promql", "rules", "diagnose", "ladder", "gpu"]),
+    ("analyze", &["model", "scenario", "series", "promql", "rules", "diagnose", "ladder", "gpu", "workload"]),
     ("app", &["*"]),
     ("main", &["*"]),
     ("lib", &["*"]),

@@ -10,7 +10,7 @@ use crate::gpu;
 use crate::ladder::{Past, highest_clean_below, lowest_firing};
 use crate::model::recording::{Recording, StopReason};
 use crate::model::sample::SourceKind;
-use crate::model::step::{Phase, StepSpan};
+use crate::model::step::{CutShort, Phase, StepSpan};
 use crate::model::time::ClockKind;
 use crate::model::verdict::{
     AlertState, AlertVerdict, Caveat, Check, CheckState, Explanation, FirstAlert, Gate, Prediction, RunOutcome, SCHEMA,
@@ -153,7 +153,9 @@ impl<'a> Analysis<'a> {
         let recording = self.recording;
         let header = &recording.header;
         let steps: Vec<StepVerdict> = recording.steps.iter().map(|s| self.step(s)).collect();
-        let history: Vec<Past> = steps.iter().map(past).collect();
+        // Failures of a server that went away say nothing of what it carries.
+        let lost = |s: &&StepVerdict| s.cut_short == Some(CutShort::TargetLost);
+        let history: Vec<Past> = steps.iter().filter(|s| !lost(s)).map(past).collect();
         let firing = lowest_firing(&history);
         let clean = highest_clean_below(&history, firing.unwrap_or(f64::INFINITY));
         let first = firing.and_then(|level| self.first_alert(&steps, level));
@@ -216,7 +218,8 @@ impl<'a> Analysis<'a> {
 
     /// The step at the lowest firing level, and in it the alert that began first.
     fn first_alert(&self, steps: &[StepVerdict], level: f64) -> Option<(usize, AlertVerdict)> {
-        let fired = |s: &&StepVerdict| s.concurrency == level && s.outcome == StepOutcome::Firing;
+        let whole = |s: &StepVerdict| s.cut_short != Some(CutShort::TargetLost);
+        let fired = |s: &&StepVerdict| s.concurrency == level && s.outcome == StepOutcome::Firing && whole(s);
         let step = steps.iter().find(fired)?;
         let alert = step
             .alerts

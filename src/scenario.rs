@@ -273,6 +273,11 @@ mod tests {
         assert!(text.starts_with("a.toml:4"), "{text}");
         assert!(text.contains("`concurency`"), "{text}");
         assert_eq!(error.hint(), "did you mean `concurrency`?");
+        // A table of several kinds too: the reader itself tells only where it begins.
+        let text = "seed = 3\n\n[workload]\nkind = \"fixed\"\ninput_token = 9\noutput_tokens = 9\n";
+        let error = Scenario::parse(text, "a.toml").unwrap_err();
+        assert!(error.to_string().starts_with("a.toml:5:1: unknown field `input_token`"), "{error}");
+        assert_eq!(error.hint(), "did you mean `input_tokens`?");
     }
 
     #[test]

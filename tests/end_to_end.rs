@@ -116,3 +116,22 @@ fn a_gate_that_fails_is_exit_code_99() {
     let passed = run(&folder.join("passed"), &[&args[..], &["4"]].concat());
     assert_eq!(passed.status.code(), Some(0), "{}", String::from_utf8_lossy(&passed.stdout));
 }
+
+#[test]
+fn the_prefix_cache_is_reset_before_the_first_step_and_its_answer_checked() {
+    let folder = Folder::new("reset");
+    for (dev_mode, code) in [(true, "\"prefix_reset\""), (false, "\"prefix_reset_refused\"")] {
+        let scenario = folder.join("s.toml");
+        let text = format!(
+            "nonce = \"n\"\ntime_scale = 0.1\n[sim]\nprofile = \"roomy\"\n[sim.with.api]\ndev_mode = {dev_mode}\n\
+             [workload]\nkind = \"fixed\"\ninput_tokens = 64\noutput_tokens = 16\n\
+             [ladder]\nconcurrency = [1]\nprefix_reset = true\n"
+        );
+        std::fs::write(&scenario, text).expect("a writable folder");
+        let out = folder.join(if dev_mode { "taken" } else { "refused" });
+        let output = run(&out, &[path(&scenario)]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let recording = std::fs::read_to_string(out.join("run.jsonl")).expect("a recording");
+        assert!(recording.contains(code), "no note {code}");
+    }
+}

@@ -40,9 +40,10 @@ pub enum ScenarioError {
 impl ScenarioError {
     /// From the TOML reader's error, whose span becomes a line.
     pub(super) fn pointed(origin: &str, text: &str, error: &toml::de::Error) -> ScenarioError {
-        let at = error.span().map_or(0, |s| s.start).min(text.len());
-        let before = &text[..at];
         let message = error.message().lines().next().unwrap_or("").trim().to_owned();
+        let told = error.span().map_or(0, |s| s.start).min(text.len());
+        let at = key_place(text, told, &message).unwrap_or(told);
+        let before = &text[..at];
         ScenarioError::Line {
             origin: origin.to_owned(),
             line: before.matches('\n').count() + 1,
@@ -62,6 +63,22 @@ impl ScenarioError {
             ScenarioError::Read { .. } | ScenarioError::Contradiction { .. } => "",
         }
     }
+}
+
+/// Where the key of an unknown-field error stands. In a table that picks its kind by a key of its own
+/// the reader only tells where the table begins.
+fn key_place(text: &str, from: usize, message: &str) -> Option<usize> {
+    let key = message.strip_prefix("unknown field `")?.split('`').next()?;
+    let mut at = from - text[..from].rsplit('\n').next().map_or(0, str::len);
+    for line in text[at..].split_inclusive('\n') {
+        let code = line.trim_start();
+        let rest = code.strip_prefix(key).map(str::trim_start);
+        if rest.is_some_and(|r| r.starts_with(['=', '.'])) {
+            return Some(at + line.len() - code.len());
+        }
+        at += line.len();
+    }
+    None
 }
 
 /// Out of "unknown field `a`, expected one of `b`, `c`": the key that is most like `a`.

@@ -3,8 +3,6 @@
 //! The cases with a metrics page lie in `tests/cases`; folders named in `PLIMSOLL_EXTRA_CASES`
 //! (separated by `:`) are read as well.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,6 @@
 //! Every report of the verdicts in `tests/verdicts`, byte for byte against the files beside them.
 //!
-//! `PLIMSOLL_BLESS=1 cargo test --test report_golden -- --test-threads 1` writes the files anew; read the diff.
-
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+//! `PLIMSOLL_BLESS=1 cargo test --test report -- --test-threads 1` writes the files anew; read the diff.
 
 use std::path::{Path, PathBuf};
 

@@ -1,16 +1,12 @@
 //! Probing: every way in which a target can be wrong is one line and a hint; what a server does not take is not sent.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod scripted;
-
 use std::sync::{Arc, Mutex};
 
+use crate::scripted::{self, Answer, Log, Script};
 use plimsoll::load::{ProbeError, Target, TargetSpec, probe_with};
 use plimsoll::model::request::FailureClass;
 use plimsoll::model::time::{Clock, ClockKind};
 use plimsoll::workload::{FixedSpec, Workload, WorkloadSpec};
-use scripted::{Answer, Log, Script};
 
 const MODELS: &str =
     r#"{"object":"list","data":[{"id":"tiny","owned_by":"vllm","max_model_len":512},{"id":"tiny-lora"}]}"#;

@@ -1,7 +1,5 @@
 //! `query` and `export openmetrics` on a small recording made by hand.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

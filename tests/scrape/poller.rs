@@ -1,7 +1,5 @@
 //! The poller against a scripted page over loopback HTTP, under a paused clock: every time exact.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

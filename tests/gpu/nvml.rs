@@ -1,8 +1,6 @@
 //! The path through `nvml-wrapper`, driven by a library of our own that answers like NVML and is
 //! compiled here. No test needs a GPU; one that finds a real one reads it too.
 
-#![expect(clippy::unwrap_used, reason = "only tests stand here")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,6 @@
 //! Exporter pages, `nvidia-smi` logs and scripts, and the task that reads them: under simulated time, so
 //! that every round is where it belongs.
 
-#![expect(clippy::unwrap_used, reason = "only tests stand here")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -26,9 +24,9 @@ use plimsoll::sim::fault::{Fault, FaultKind};
 use plimsoll::sim::{self, Profile};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-const DCGM: &str = include_str!("gpu_data/dcgm.prom");
-const EXPORTER: &str = include_str!("gpu_data/nvidia_gpu_exporter.prom");
-const SMI: &str = include_str!("gpu_data/nvidia-smi.csv");
+const DCGM: &str = include_str!("../gpu_data/dcgm.prom");
+const EXPORTER: &str = include_str!("../gpu_data/nvidia_gpu_exporter.prom");
+const SMI: &str = include_str!("../gpu_data/nvidia-smi.csv");
 
 fn values(samples: &[Sample]) -> BTreeMap<Labels, f64> {
     samples.iter().map(|s| (s.labels.clone(), s.value)).collect()

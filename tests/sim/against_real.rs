@@ -1,13 +1,11 @@
 //! The fitted stand-in beside a real vLLM 0.31.0: the same load, the same numbers, step by step.
 //!
-//! `cargo test --test sim_against_real -- --nocapture` prints the table of both.
+//! `cargo test --test sim against_real -- --nocapture` prints the table of both.
 //!
 //! The recordings were made with `captures/sim/real-runs.csv`'s columns on two cores that server and
 //! client shared with other work, so the same server was up to 1.9 times slower in one run than in
 //! another. Each run therefore has one factor for the speed of its machine; everything else is fixed.
 //! Step times were fitted on `a2`, `r`, `e2` and `h` (factor 1); `a`, `b`, `c`, `d` and `f` were not used.
-
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking; the table is for --nocapture")]
 
 use std::time::Duration;
 
@@ -63,7 +61,7 @@ impl Real {
 }
 
 fn recorded() -> Vec<Real> {
-    let mut lines = include_str!("captures/sim/real-runs.csv").lines();
+    let mut lines = include_str!("../captures/sim/real-runs.csv").lines();
     let names: Vec<&str> = lines.next().unwrap().split(',').collect();
     lines
         .map(|line| {

@@ -1,7 +1,5 @@
 //! The stand-in's API as a client meets it, under the paused clock.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use plimsoll::model::time::{Clock, ClockKind};
@@ -98,8 +96,8 @@ async fn refusals_are_those_of_a_real_server() {
     let long = json!({"model": "tiny", "max_tokens": 4, "messages": [{"role": "user", "content": words}]}).to_string();
     let ok = |more: &str| format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],"model":"tiny"{more}}}"#);
     for (name, status, method, path, head, body, captured) in [
-        ("404", 404, "GET", "/nope", JSON, String::new(), include_str!("captures/sim/err-404.body")),
-        ("405", 405, "GET", "/v1/chat/completions", JSON, String::new(), include_str!("captures/sim/err-405.body")),
+        ("404", 404, "GET", "/nope", JSON, String::new(), include_str!("../captures/sim/err-404.body")),
+        ("405", 405, "GET", "/v1/chat/completions", JSON, String::new(), include_str!("../captures/sim/err-405.body")),
         (
             "type",
             400,
@@ -107,7 +105,7 @@ async fn refusals_are_those_of_a_real_server() {
             "/v1/chat/completions",
             JSON,
             ok(r#","max_tokens":"x""#),
-            include_str!("captures/sim/err-bad-type.body"),
+            include_str!("../captures/sim/err-bad-type.body"),
         ),
         (
             "too big",
@@ -116,7 +114,7 @@ async fn refusals_are_those_of_a_real_server() {
             "/v1/chat/completions",
             JSON,
             ok(r#","max_tokens":9000"#),
-            include_str!("captures/sim/err-max-tokens-too-big.body"),
+            include_str!("../captures/sim/err-max-tokens-too-big.body"),
         ),
         (
             "zero",
@@ -125,7 +123,7 @@ async fn refusals_are_those_of_a_real_server() {
             "/v1/chat/completions",
             JSON,
             ok(r#","max_tokens":0"#),
-            include_str!("captures/sim/err-max-tokens-zero.body"),
+            include_str!("../captures/sim/err-max-tokens-zero.body"),
         ),
         (
             "min",
@@ -134,7 +132,7 @@ async fn refusals_are_those_of_a_real_server() {
             "/v1/chat/completions",
             JSON,
             ok(r#","max_tokens":4,"min_tokens":9"#),
-            include_str!("captures/sim/err-min-gt-max.body"),
+            include_str!("../captures/sim/err-min-gt-max.body"),
         ),
         (
             "missing",
@@ -143,7 +141,7 @@ async fn refusals_are_those_of_a_real_server() {
             "/v1/chat/completions",
             JSON,
             r#"{"model":"tiny"}"#.into(),
-            include_str!("captures/sim/err-missing-messages.body"),
+            include_str!("../captures/sim/err-missing-messages.body"),
         ),
         (
             "media",
@@ -152,7 +150,7 @@ async fn refusals_are_those_of_a_real_server() {
             "/v1/chat/completions",
             "",
             ok(""),
-            include_str!("captures/sim/err-no-content-type.body"),
+            include_str!("../captures/sim/err-no-content-type.body"),
         ),
         (
             "long",
@@ -161,7 +159,7 @@ async fn refusals_are_those_of_a_real_server() {
             "/v1/chat/completions",
             JSON,
             long,
-            include_str!("captures/sim/err-prompt-too-long.body"),
+            include_str!("../captures/sim/err-prompt-too-long.body"),
         ),
         (
             "options",
@@ -170,7 +168,7 @@ async fn refusals_are_those_of_a_real_server() {
             "/v1/chat/completions",
             JSON,
             ok(r#","stream_options":{"include_usage":true}"#),
-            include_str!("captures/sim/err-stream-options-without-stream.body"),
+            include_str!("../captures/sim/err-stream-options-without-stream.body"),
         ),
         (
             "model",
@@ -179,7 +177,7 @@ async fn refusals_are_those_of_a_real_server() {
             "/v1/chat/completions",
             JSON,
             ok("").replace("tiny", "nope"),
-            include_str!("captures/sim/err-unknown-model.body"),
+            include_str!("../captures/sim/err-unknown-model.body"),
         ),
     ] {
         let (head, answer) = raw(addr, method, path, head, &body).await;
@@ -246,48 +244,48 @@ async fn answers_have_the_fields_of_captured_ones_in_their_order() {
         body
     };
     for (name, addr, path, body, captured) in [
-        ("bare", addr, "/v1/chat/completions", n(12, json!({})), include_str!("captures/sim/sse-no-usage.body")),
+        ("bare", addr, "/v1/chat/completions", n(12, json!({})), include_str!("../captures/sim/sse-no-usage.body")),
         (
             "usage",
             addr,
             "/v1/chat/completions",
             n(12, json!({"stream_options": usage})),
-            include_str!("captures/sim/sse-usage.body"),
+            include_str!("../captures/sim/sse-usage.body"),
         ),
         (
             "continuous",
             addr,
             "/v1/chat/completions",
             n(12, json!({"stream_options": continuous})),
-            include_str!("captures/sim/sse-continuous.body"),
+            include_str!("../captures/sim/sse-continuous.body"),
         ),
         (
             "whole",
             addr,
             "/v1/chat/completions",
             n(12, json!({"stream": false})),
-            include_str!("captures/sim/chat-nonstream.body"),
+            include_str!("../captures/sim/chat-nonstream.body"),
         ),
         (
             "text",
             addr,
             "/v1/completions",
             json!({"prompt": "a b c", "max_tokens": 6, "min_tokens": 6, "ignore_eos": true, "stream": true, "stream_options": continuous}),
-            include_str!("captures/sim/sse-completions.body"),
+            include_str!("../captures/sim/sse-completions.body"),
         ),
         (
             "token ids",
             addr,
             "/v1/chat/completions",
             n(3, json!({"stream_options": continuous, "return_token_ids": true})),
-            include_str!("captures/sim/sse-request-id.body"),
+            include_str!("../captures/sim/sse-request-id.body"),
         ),
         (
             "own metrics",
             detailed,
             "/v1/chat/completions",
             n(4, json!({"stream_options": continuous, "include_metrics": true})),
-            include_str!("captures/sim/sse-per-request-metrics.body"),
+            include_str!("../captures/sim/sse-per-request-metrics.body"),
         ),
     ] {
         let (_, answer) = raw(addr, "POST", path, JSON, &body.to_string()).await;
@@ -295,8 +293,8 @@ async fn answers_have_the_fields_of_captured_ones_in_their_order() {
         assert_eq!(bleached(&answer), bleached(captured), "{name}");
     }
     for (path, captured) in [
-        ("/v1/models", include_str!("captures/sim/models.body")),
-        ("/version", include_str!("captures/sim/version.body")),
+        ("/v1/models", include_str!("../captures/sim/models.body")),
+        ("/version", include_str!("../captures/sim/version.body")),
     ] {
         let (_, answer) = raw(addr, "GET", path, "", "").await;
         assert_eq!(bleached(&answer), bleached(captured), "{path}");
@@ -309,7 +307,7 @@ async fn answers_have_the_fields_of_captured_ones_in_their_order() {
         r#"{"messages":[{"role":"user","content":"import os and count the files"}]}"#,
     )
     .await;
-    assert_eq!(bleached(&answer), bleached(include_str!("captures/sim/tokenize-chat.body")));
+    assert_eq!(bleached(&answer), bleached(include_str!("../captures/sim/tokenize-chat.body")));
 }
 
 /// The payload of a chunked body; any other body as it is.
@@ -344,7 +342,7 @@ async fn a_key_is_asked_for_under_v1_alone() {
         let (answer, body) = raw(addr, "GET", path, &head, "").await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path} with {key:?}: {answer}");
         if status == 401 {
-            assert_eq!(body, include_str!("captures/sim/auth-none.body"));
+            assert_eq!(body, include_str!("../captures/sim/auth-none.body"));
         }
     }
 }
@@ -358,7 +356,7 @@ async fn a_full_queue_refuses_with_503() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let (head, body) = chat(addr, hello(json!({}))).await;
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
-    assert_eq!(body, include_str!("captures/sim/err-busy-stream.body"));
+    assert_eq!(body, include_str!("../captures/sim/err-busy-stream.body"));
     assert!(slow.await.unwrap().1.contains("[DONE]"));
 }
 

@@ -1,7 +1,5 @@
 //! Each preset is built to end in one state by mechanism, and does under the load it is made for.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use plimsoll::sim::{Load, Profile, Rehearsed, rehearse};

@@ -1,7 +1,5 @@
 //! The stand-in's metrics page beside captured pages of a real vLLM 0.31.0.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -57,8 +55,8 @@ fn differences(ours: &[String], theirs: &[String]) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn a_fresh_page_is_a_captured_one_but_for_its_values() {
     for (profile, captured) in [
-        ("roomy", include_str!("captures/vllm-0.31/metrics-idle-fresh.body")),
-        ("spec", include_str!("captures/sim/page-spec.txt")),
+        ("roomy", include_str!("../captures/vllm-0.31/metrics-idle-fresh.body")),
+        ("spec", include_str!("../captures/sim/page-spec.txt")),
     ] {
         let addr = serve(Profile::named(profile).unwrap()).await;
         let page = send(addr, "GET", "/metrics", "").await;
@@ -86,7 +84,7 @@ async fn a_used_page_has_the_captured_families() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let page = send(addr, "GET", "/metrics", "").await;
     assert_eq!(
-        differences(&shape(&page), &shape(include_str!("captures/sim/page-after.txt"))),
+        differences(&shape(&page), &shape(include_str!("../captures/sim/page-after.txt"))),
         Vec::<String>::new(),
         "series and families"
     );

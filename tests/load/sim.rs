@@ -1,7 +1,5 @@
 //! The loader against the embedded stand-in, sockets and all, under the paused clock.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! A server that plimsoll starts: its end is told with its last words, and it never outlives the run.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

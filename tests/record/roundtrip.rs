@@ -1,7 +1,5 @@
 //! Whatever a run appends is read back exactly, and what a kill leaves behind is still readable.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Bodies as a real vLLM 0.31 sent them (of those that were killed, the first and the last twelve events), read in one piece and in reads of every awkward size.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use plimsoll::load::client::blank_timeline;
 use plimsoll::load::stream::{Answer, BodyEnd};
 use plimsoll::model::request::{FailureClass, Outcome, RequestTimeline};

@@ -1,0 +1,7 @@
+//! The built binary as its user meets it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod end_to_end;
+mod errors;
+mod launch;

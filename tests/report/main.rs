@@ -1,0 +1,6 @@
+//! Every report as a function of the verdict.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod golden;
+mod page;

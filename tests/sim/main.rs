@@ -1,0 +1,12 @@
+//! The embedded stand-in, held against what a real vLLM 0.31 sent, exported and did.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails; the table is for --nocapture"
+)]
+
+mod against_real;
+mod api;
+mod page;
+mod presets;

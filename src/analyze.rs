@@ -22,6 +22,7 @@ use crate::scenario::Scenario;
 use crate::series::{ClientTargets, Store};
 use crate::workload::WorkloadSpec;
 
+mod bottleneck;
 mod client;
 mod plots;
 mod quantiles;
@@ -88,13 +89,16 @@ impl<'a> Analysis<'a> {
             }
         }
         let mut caveats = client.caveats;
-        if let Some(late) = client::late(&self.recording.health, span.measured, &self.slo) {
+        let bottlenecks = bottleneck::bottlenecks(&self.recording.health, span.measured, &self.slo);
+        if let Some(first) = bottlenecks.first() {
             for alert in alerts.iter_mut().filter(|a| self.rests_on_our_latencies(a)) {
                 alert.state = AlertState::NotEvaluable;
-                alert.because = Some(late.says.clone());
+                alert.because = Some(first.says.clone());
             }
-            caveats.push(late);
         }
+        let kept_up = bottlenecks.is_empty();
+        caveats.extend(bottlenecks);
+        caveats.extend(bottleneck::own_stamps(&self.recording.health, span.measured));
         let server = self.judge.server_stats(span);
         if let Some(failed) = server.as_ref().map(|s| s.failed_scrapes).filter(|&n| n > 0) {
             caveats.push(Caveat::new(
@@ -124,14 +128,14 @@ impl<'a> Analysis<'a> {
             warmup_s: [seconds(span.warmup.start), seconds(span.warmup.end)],
             measured_s: [seconds(span.measured.start), seconds(span.measured.end)],
             cut_short: span.cut_short,
-            outcome: outcome(span, &alerts),
+            outcome: outcome(span, &alerts, kept_up),
             requests: client.requests,
             offered: client.offered,
             achieved: client.achieved,
             client: client.stats,
             server,
             gpu: gpu::stats(&self.recording.scrapes, span.measured, tokens),
-            client_health: client::health(&self.recording.health, span.measured, client.littles_law_residual),
+            client_health: bottleneck::health(&self.recording.health, span.measured, client.littles_law_residual),
             alerts,
             caveats,
         }
@@ -295,7 +299,7 @@ impl<'a> Analysis<'a> {
             out.push(Caveat::new(
                 "inconclusive_steps",
                 format!("the steps at {} could not be judged", inconclusive.join(", ")),
-                "see their alerts: no_data and not_evaluable are never a pass",
+                "see their alerts and caveats: no_data and not_evaluable are never a pass",
             ));
         }
         if verdict.confirmed == Some(false) {
@@ -383,11 +387,17 @@ pub fn timing(scenario: &Scenario) -> Timing {
     }
 }
 
-fn outcome(span: &StepSpan, alerts: &[AlertVerdict]) -> StepOutcome {
+/// What a step came to. Where our own client was the bottleneck, the load was not what it was meant to be: then it can
+/// show that a limit was passed, not that it was kept.
+fn outcome(span: &StepSpan, alerts: &[AlertVerdict], client_kept_up: bool) -> StepOutcome {
     let any = |state: AlertState| alerts.iter().any(|a| a.state == state);
     if any(AlertState::Firing) {
         StepOutcome::Firing
-    } else if span.cut_short.is_some() || alerts.is_empty() || any(AlertState::NotEvaluable) || any(AlertState::NoData)
+    } else if !client_kept_up
+        || span.cut_short.is_some()
+        || alerts.is_empty()
+        || any(AlertState::NotEvaluable)
+        || any(AlertState::NoData)
     {
         StepOutcome::Inconclusive
     } else {

@@ -73,6 +73,15 @@ pub struct RunArgs {
     /// JSON object that is merged into each request's body
     #[arg(long, value_name = "JSON", help_heading = "Target")]
     pub extra_body: Option<String>,
+    /// PEM file of certificates to trust beside the system's
+    #[arg(long, value_name = "FILE", help_heading = "Target")]
+    pub ca_file: Option<PathBuf>,
+    /// Take any certificate
+    #[arg(long, help_heading = "Target")]
+    pub insecure: bool,
+    /// Open a connection for each request instead of keeping them
+    #[arg(long, help_heading = "Target")]
+    pub new_connection: bool,
     /// Test the embedded stand-in with this profile instead of a server
     #[arg(long, value_name = "PROFILE", help_heading = "Target", conflicts_with = "url")]
     pub sim: Option<String>,

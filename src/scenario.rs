@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::GpuSpec;
 use crate::ladder::LadderSpec;
-use crate::load::TargetSpec;
+use crate::load::{ArrivalSpec, TargetSpec};
 use crate::model::units;
 use crate::model::verdict::Slo;
 use crate::scrape::ScrapeSpec;
@@ -48,6 +48,9 @@ pub struct Scenario {
     pub workload: WorkloadSpec,
     /// How many at once.
     pub ladder: LadderSpec,
+    /// How the requests of an open loop arrive.
+    #[serde(skip_serializing_if = "is_default")]
+    pub arrivals: ArrivalSpec,
     /// The targets that the rules are given.
     pub slo: SloSpec,
     /// Which rules judge, and when production evaluates them.
@@ -73,6 +76,7 @@ impl Default for Scenario {
             server: None,
             workload: WorkloadSpec::default(),
             ladder: LadderSpec::default(),
+            arrivals: ArrivalSpec::default(),
             slo: SloSpec::default(),
             rules: RulesSpec::default(),
             metrics: ScrapeSpec::default(),
@@ -161,6 +165,10 @@ pub struct GateSpec {
     pub min_clean_concurrency: Option<f64>,
 }
 
+fn is_default(arrivals: &ArrivalSpec) -> bool {
+    *arrivals == ArrivalSpec::default()
+}
+
 /// What a name may hold beside letters and digits: it becomes part of a folder's name.
 const NAME: &str = "-_.";
 
@@ -178,8 +186,10 @@ impl Scenario {
             scenario.name =
                 stem.chars().map(|c| if NAME.contains(c) || c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         }
+        // Paths are relative to the file that names them.
         let folder = path.parent().unwrap_or(Path::new(""));
-        for file in &mut scenario.rules.files {
+        let more = scenario.workload.path_mut().into_iter().chain(&mut scenario.target.ca_file);
+        for file in scenario.rules.files.iter_mut().chain(more) {
             if file.is_relative() {
                 *file = folder.join(&*file);
             }
@@ -238,6 +248,13 @@ impl Scenario {
                 return Err(format!("{key} is {met}, expected {} to 1d", units::prometheus_duration(least)));
             }
         }
+        let arrivals = &self.arrivals;
+        if arrivals.max_in_flight == 0 {
+            return Err("arrivals.max_in_flight is 0, expected 1 or more".into());
+        }
+        if !(arrivals.burstiness >= 0.001 && arrivals.burstiness.is_finite()) {
+            return Err(format!("arrivals.burstiness is {}, expected 0.001 or more", arrivals.burstiness));
+        }
         if ladder.repeats == 0 {
             return Err("ladder.repeats is 0, expected 1 or more".into());
         }
@@ -281,6 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_relative_to_the_scenario() {
+        let folder = std::env::temp_dir().join(format!("plimsoll-scenario-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("mine.toml");
+        let text = "[workload]\nkind = \"dataset\"\npath = \"rows.jsonl\"\n[target]\nca_file = \"/etc/ca.pem\"\n\
+                    [rules]\nfiles = [\"mine.yml\"]\n";
+        std::fs::write(&file, text).unwrap();
+        let scenario = Scenario::read(&file).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let WorkloadSpec::Dataset(dataset) = &scenario.workload else { panic!("{:?}", scenario.workload) };
+        assert_eq!(dataset.path, folder.join("rows.jsonl"));
+        assert_eq!(scenario.rules.files, [folder.join("mine.yml")]);
+        assert_eq!(scenario.target.ca_file.as_deref(), Some(Path::new("/etc/ca.pem")));
+    }
+
+    #[test]
     fn what_contradicts_itself_is_refused() {
         for (text, part) in [
             ("time_scale = 0.0", "time_scale"),
@@ -292,6 +325,8 @@ mod tests {
             ("[ladder]\nhold = 90", "hold"),
             ("[ladder]\nhold = \"9999h\"", "ladder.hold"),
             ("[ladder]\nrepeats = 0", "repeats"),
+            ("[arrivals]\nmax_in_flight = 0", "max_in_flight"),
+            ("[arrivals]\npattern = \"gamma\"\nburstiness = 0.0", "burstiness"),
             ("[metrics]\ninterval = \"0s\"", "metrics.interval"),
             ("[rules]\nscrape_interval = \"0s\"", "scrape_interval"),
             ("[gate]\nmin_clean_concurrency = nan", "min_clean"),

@@ -4,16 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::recording::Health;
 use crate::model::request::{Outcome, RequestTimeline};
 use crate::model::step::{Load, StepSpan};
 use crate::model::time::{Offset, Span};
-use crate::model::units::human_seconds;
-use crate::model::verdict::{
-    Achieved, Caveat, ClientHealth, ClientStats, Failed, Offered, Requests, Slo, WorkloadSummary,
-};
+use crate::model::verdict::{Achieved, Caveat, ClientStats, Failed, Offered, Requests, Slo, WorkloadSummary};
 
-use super::quantiles::{at, quantiles, spread};
+use super::quantiles::{quantiles, spread};
 
 /// Fewest samples on which a 99th percentile is printed without a caveat.
 const FEW: u64 = 100;
@@ -105,6 +101,9 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
         // rate × mean latency is the latencies' sum over the window's length.
         (l - latency_sum / seconds) / l
     });
+    // Most are opened before the window, while workers are added.
+    let of_step = requests.iter().filter(|r| r.step == step.step && r.sent < window.end);
+    let connects: Vec<f64> = of_step.filter_map(|r| r.connect).map(|d| d.as_secs_f64()).collect();
     let stats = ClientStats {
         ttft_s: quantiles(ttft),
         gap_s: quantiles(gaps),
@@ -112,6 +111,7 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
         tpot_s: quantiles(tpot),
         e2e_s: quantiles(e2e),
         worst_gap_s: quantiles(worst),
+        connect_s: (!connects.is_empty()).then(|| quantiles(connects)),
         output_tokens_per_s: per_s(output_tokens),
         prompt_tokens_per_s: per_s(prompt_tokens),
         goodput_per_s: per_s(good as f64),
@@ -139,44 +139,6 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
         littles_law_residual,
         caveats,
     }
-}
-
-/// How the client fared over a window.
-pub fn health(readings: &[Health], window: Span, littles_law_residual: Option<f64>) -> ClientHealth {
-    let within: Vec<&Health> = readings.iter().filter(|h| window.contains(h.at)).collect();
-    let mut lag: Vec<f64> = within.iter().filter_map(|h| h.lag_max_us).map(|us| us as f64 / 1e6).collect();
-    lag.sort_by(f64::total_cmp);
-    let cpu: Vec<f64> = within.iter().filter_map(|h| h.cpu_cores).collect();
-    ClientHealth {
-        lag_p99_s: at(&lag, 0.99),
-        cpu_cores: (!cpu.is_empty()).then(|| cpu.iter().sum::<f64>() / cpu.len() as f64),
-        littles_law_residual,
-    }
-}
-
-/// What is doubtful where the runtime itself was late: its stamps are then late too. The limit is a
-/// quarter of the target of a gap, in one second out of twenty. `None` if the client kept up, or nothing was read.
-pub fn late(readings: &[Health], window: Span, slo: &Slo) -> Option<Caveat> {
-    let lag: Vec<f64> = readings
-        .iter()
-        .filter(|h| window.contains(h.at))
-        .filter_map(|h| h.lag_max_us)
-        .map(|us| us as f64 / 1e6)
-        .collect();
-    let limit = slo.itl_p99_s / 4.0;
-    let over = lag.iter().filter(|l| **l > limit).count();
-    let worst = lag.iter().copied().fold(0.0, f64::max);
-    (over * 20 > lag.len()).then(|| {
-        Caveat::new(
-            "client_late",
-            format!(
-                "our own client got no CPU for up to {} in {over} of {} seconds: what it measured may be its own lateness",
-                human_seconds(worst),
-                lag.len()
-            ),
-            "run plimsoll on cores of its own, or with real-time priority (`chrt -f 1 plimsoll ...`)",
-        )
-    })
 }
 
 /// Prompt and answer lengths as the server counted them, over the whole run.

@@ -59,6 +59,12 @@ fn describe(out: &mut dyn Write, target: &Target) -> std::io::Result<()> {
     let facts = &target.facts;
     let yes = |b: bool| if b { "yes" } else { "no" };
     writeln!(out, "target    {}  model {}", facts.url, facts.model)?;
+    if !facts.addresses.is_empty() {
+        writeln!(out, "          its name stands for {}; it is not looked up again", facts.addresses.join(", "))?;
+    }
+    if target.wire.is_none() {
+        writeln!(out, "          through a proxy or HTTP/2: times are stamped by our own clock, not the kernel's")?;
+    }
     if facts.engine.is_some() || facts.max_model_len.is_some() {
         let engine = facts.engine.as_deref().unwrap_or("unknown engine");
         let version = facts.version.as_deref().unwrap_or("");

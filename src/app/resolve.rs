@@ -73,6 +73,11 @@ pub fn resolve(args: &RunArgs) -> Result<Resolved, Refusal> {
         };
         server.params.insert(name.to_owned(), param);
     }
+    if args.ca_file.is_some() {
+        s.target.ca_file.clone_from(&args.ca_file);
+    }
+    s.target.insecure |= args.insecure;
+    s.target.new_connection |= args.new_connection;
     if args.launch && s.server.is_none() {
         return Err(Refusal::usage(
             "--launch: the scenario has no [server] to start",

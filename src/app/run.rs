@@ -92,10 +92,11 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
     let mut progress = Progress::new(clock.kind(), args.no_tui);
     let interrupt = interrupts();
 
-    if prepared.ladder.kind == Loop::Closed {
-        let most = prepared.ladder.levels.iter().copied().fold(0.0, f64::max);
-        allow_streams(most as u64).map_err(|e| probe::refuse(&e))?;
-    }
+    let most = match prepared.ladder.kind {
+        Loop::Closed => prepared.ladder.levels.iter().copied().fold(0.0, f64::max) as u64,
+        Loop::Open => u64::from(scenario.arrivals.max_in_flight),
+    };
+    allow_streams(most).map_err(|e| probe::refuse(&e))?;
     // The folder first: a full or read-only disk must cost no run.
     let redactor = Redactor::new(probe::secrets(&scenario, prepared.api_key.as_deref()));
     let folder = record::create_folder(Path::new(RESULTS), args.out.as_deref(), &scenario.name, clock.epoch_unix_ms())?;
@@ -121,6 +122,9 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
         }
     };
     let mut facts = target.facts.clone();
+    if !facts.addresses.is_empty() {
+        progress.say(&format!("the server's name stands for {}", facts.addresses.join(", ")));
+    }
     if let Some(profile) = &scenario.sim {
         // The port is the system's choice; equal seeds must give equal bytes.
         facts.url = format!("{SIM_URL}{}", profile.profile);
@@ -168,8 +172,8 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
         .ladder
         .prefix_reset
         .then(|| PrefixReset { http: target.http.clone(), url: target.base.beside("reset_prefix_cache") });
-    let options = LoadOptions { seed: scenario.seed, ..LoadOptions::default() };
-    let health = HealthWatch::start(clock, tape.sender());
+    let options = LoadOptions { seed: scenario.seed, arrivals: scenario.arrivals, ..LoadOptions::default() };
+    let health = HealthWatch::start(clock, tape.sender(), target.lateness.clone());
     let loader = Loader::new(Arc::new(target), Arc::new(workload), clock, tape.sender(), options);
     let live = Live { prepared, clock, tape, loader, health, poller, gpu, server: server.as_mut(), reset, progress };
     let (recording, pages) = live.climb().await?;

@@ -112,6 +112,14 @@ impl<'a> Chunk<'a> {
         serde_json::from_slice(data)
     }
 
+    /// Whether nothing but its choices says anything: no usage, timings or error anywhere.
+    pub fn only_choices(&self) -> bool {
+        [self.usage, self.metrics, self.error, self.x_groq, self.choices.error, self.choices.usage]
+            .into_iter()
+            .flatten()
+            .all(|raw| !says_something(raw))
+    }
+
     /// The error that it carries in place of output, in a line.
     pub fn error(&self) -> Option<String> {
         if let Some(e) = self.error.or(self.choices.error).filter(|e| says_something(e)) {

@@ -3,11 +3,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderValue, LOCATION, RETRY_AFTER};
 
 use super::chunk::{Chunk, line};
+use super::direct;
 use super::stream::{Answer, BodyEnd, Transcript};
 use super::target::Target;
+use super::wire::connection::Arrival;
+use super::wire::http1;
 use crate::model::request::{FailureClass, Outcome, RequestTimeline, Usage};
 use crate::model::time::{Clock, Offset};
 use crate::workload::Prompt;
@@ -57,14 +60,22 @@ pub fn blank_timeline(index: u64) -> RequestTimeline {
 }
 
 /// How long the end of a finished body is waited for, so that its connection can be used again.
-const BODY_END_GRACE: Duration = Duration::from_millis(50);
+pub(super) const BODY_END_GRACE: Duration = Duration::from_millis(50);
 
 /// Largest error body that is read, bytes.
-const MAX_ERROR_BYTES: usize = 64 << 10;
+pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// Sends one request and follows its answer to the end; the flight's timeline is complete when it returns.
 /// Gives how long the server asked us to stay away, if it did.
 pub async fn send(target: &Target, prompt: &Prompt, clock: &Clock, flight: &Flight) -> Option<Duration> {
+    match &target.wire {
+        Some(wire) => direct::send(wire, target, prompt, clock, flight).await,
+        None => send_by_library(target, prompt, clock, flight).await,
+    }
+}
+
+/// The same through reqwest, for what our own wire cannot carry: proxies and HTTP/2. Its stamps are those of user space.
+async fn send_by_library(target: &Target, prompt: &Prompt, clock: &Clock, flight: &Flight) -> Option<Duration> {
     let request = target
         .http
         .post(target.base.api("chat/completions"))
@@ -108,6 +119,7 @@ pub async fn send(target: &Target, prompt: &Prompt, clock: &Clock, flight: &Flig
                 match read {
                     Ok(Some(bytes)) => {
                         let mut timeline = flight.timeline();
+                        target.lateness.read(Arrival { at, late: None }, 1);
                         let more = answer.read(&bytes, at, &mut timeline);
                         if limit != target.idle_timeout && Answer::begun(&timeline) {
                             limit = target.idle_timeout;
@@ -150,13 +162,9 @@ pub async fn send(target: &Target, prompt: &Prompt, clock: &Clock, flight: &Flig
 /// An answer with a status outside 2xx.
 async fn refused(mut response: reqwest::Response, target: &Target, clock: &Clock, flight: &Flight) -> Option<Duration> {
     let status = response.status();
-    let retry_after = response
-        .headers()
-        .get(RETRY_AFTER)
-        .and_then(|v| v.to_str().ok())
-        .and_then(|v| v.trim().parse::<f64>().ok())
-        .and_then(|s| Duration::try_from_secs_f64(s).ok());
-    let location = response.headers().get(reqwest::header::LOCATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let text = |name| response.headers().get(name).and_then(|v| v.to_str().ok());
+    let retry_after = text(RETRY_AFTER).and_then(|r| http1::wait(r, text(DATE)));
+    let location = text(LOCATION).map(str::to_owned);
     let mut body = Vec::new();
     let read = async {
         while let Ok(Some(bytes)) = response.chunk().await {
@@ -194,7 +202,8 @@ pub fn error_words(body: &[u8]) -> String {
     said.unwrap_or_else(|| if body.is_empty() { "no body".into() } else { line(&String::from_utf8_lossy(body)) })
 }
 
-fn fail(flight: &Flight, at: Offset, class: FailureClass, status: Option<u16>, detail: String) {
+/// Closes a timeline: the request failed.
+pub(super) fn fail(flight: &Flight, at: Offset, class: FailureClass, status: Option<u16>, detail: String) {
     let mut timeline = flight.timeline();
     timeline.finished = at;
     timeline.outcome = Outcome::Failed { class, status, detail };

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
+use super::lateness::Lateness;
+use super::limits;
 use crate::model::recording::{Event, Health};
 use crate::model::time::{Clock, ClockKind, Offset};
 
@@ -29,7 +31,7 @@ pub struct HealthWatch {
 impl HealthWatch {
     /// Begins to send [`Event::Health`] each second. Under simulated time nothing is sent: a paused clock has no lag, and the
     /// numbers of this machine would make equal seeds differ.
-    pub fn start(clock: Clock, events: UnboundedSender<Event>) -> HealthWatch {
+    pub fn start(clock: Clock, events: UnboundedSender<Event>, lateness: Arc<Lateness>) -> HealthWatch {
         let mut tasks = JoinSet::new();
         if clock.kind() == ClockKind::Real {
             let lag = Arc::new(AtomicU64::new(0));
@@ -38,7 +40,7 @@ impl HealthWatch {
             for _ in 0..tokio::runtime::Handle::current().metrics().num_workers() {
                 tasks.spawn(tick(clock, lag.clone()));
             }
-            tasks.spawn(read(clock, lag, events));
+            tasks.spawn(read(clock, lag, events, lateness));
         }
         HealthWatch { _tasks: tasks }
     }
@@ -55,18 +57,30 @@ async fn tick(clock: Clock, lag: Arc<AtomicU64>) {
     }
 }
 
-async fn read(clock: Clock, lag: Arc<AtomicU64>, events: UnboundedSender<Event>) {
+async fn read(clock: Clock, lag: Arc<AtomicU64>, events: UnboundedSender<Event>, lateness: Arc<Lateness>) {
+    let cores = std::thread::available_parallelism().ok().map(|n| n.get() as f64);
+    let (files_limit, ports) = (limits::open_files(), limits::ports());
     let mut due = clock.now();
     let (mut last, mut used) = (due, cpu_s());
     loop {
         due = due + PERIOD;
         clock.sleep_until(due).await;
         let (at, cpu) = (clock.now(), cpu_s());
+        let seen = lateness.look();
         let health = Health {
             at,
             lag_max_us: Some(lag.swap(0, Ordering::Relaxed)),
-            cpu_cores: cores(last, used, at, cpu),
+            cpu_cores: cores_used(last, used, at, cpu),
             open_files: open_files(),
+            cores,
+            files_limit,
+            connections: Some(seen.connections),
+            ports,
+            send_late_max_us: Some(seen.send_max_us),
+            read_late_max_us: seen.read_max_us,
+            blur_p99_us: seen.blur_p99_us,
+            stamped_reads: Some(seen.stamped),
+            unstamped_reads: Some(seen.unstamped),
         };
         (last, used) = (at, cpu);
         if events.send(Event::Health(health)).is_err() {
@@ -75,7 +89,7 @@ async fn read(clock: Clock, lag: Arc<AtomicU64>, events: UnboundedSender<Event>)
     }
 }
 
-fn cores(from: Offset, used_then: Option<f64>, to: Offset, used_now: Option<f64>) -> Option<f64> {
+fn cores_used(from: Offset, used_then: Option<f64>, to: Offset, used_now: Option<f64>) -> Option<f64> {
     let wall = to.since(from).as_secs_f64();
     (wall > 0.0).then_some(()).and_then(|()| Some((used_now? - used_then?).max(0.0) / wall))
 }
@@ -95,6 +109,10 @@ fn cpu_of(stat: &str) -> Option<f64> {
 
 /// Open file descriptors of this process; `None` where there is no `/proc`.
 fn open_files() -> Option<u64> {
+    // Newer kernels tell the number as the folder's size; listing ten thousand would cost the streams their CPU.
+    if let Some(told) = std::fs::metadata("/proc/self/fd").ok().map(|m| m.len()).filter(|n| *n > 0) {
+        return Some(told);
+    }
     // The one that lists them is not counted.
     std::fs::read_dir("/proc/self/fd").ok().map(|d| (d.count() as u64).saturating_sub(1))
 }
@@ -109,15 +127,15 @@ mod tests {
         assert_eq!(cpu_of(stat), Some(3.0));
         assert_eq!(cpu_of("nonsense"), None);
         let s = Offset::from_millis;
-        assert_eq!(cores(s(0), Some(1.0), s(2_000), Some(2.0)), Some(0.5));
-        assert_eq!(cores(s(0), None, s(2_000), Some(2.0)), None);
+        assert_eq!(cores_used(s(0), Some(1.0), s(2_000), Some(2.0)), Some(0.5));
+        assert_eq!(cores_used(s(0), None, s(2_000), Some(2.0)), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn simulated_time_has_no_health() {
         let clock = Clock::start(ClockKind::Simulated);
         let (events, mut seen) = tokio::sync::mpsc::unbounded_channel();
-        let watch = HealthWatch::start(clock, events);
+        let watch = HealthWatch::start(clock, events, Arc::default());
         clock.sleep_until(Offset::from_millis(5_000)).await;
         drop(watch);
         assert!(seen.recv().await.is_none());
@@ -126,7 +144,7 @@ mod tests {
     #[tokio::test]
     async fn a_real_clock_tells_all_three() {
         let (events, mut seen) = tokio::sync::mpsc::unbounded_channel();
-        let _watch = HealthWatch::start(Clock::start(ClockKind::Real), events);
+        let _watch = HealthWatch::start(Clock::start(ClockKind::Real), events, Arc::default());
         let Some(Event::Health(health)) = seen.recv().await else { panic!("no reading") };
         assert!(health.lag_max_us.is_some());
         if cfg!(target_os = "linux") {

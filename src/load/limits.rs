@@ -22,8 +22,17 @@ pub fn allow_streams(streams: u64) -> Result<(), ProbeError> {
             allowed = limit.maximum;
         }
     }
-    let ports = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok().and_then(|t| ports_of(&t));
-    judge(streams, allowed, ports)
+    judge(streams, allowed, ports())
+}
+
+/// How many files this process may have open; `None` if there is no limit.
+pub(super) fn open_files() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// How many local ports connections to one address may take; `None` where that is not known.
+pub(super) fn ports() -> Option<u64> {
+    std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok().and_then(|t| ports_of(&t))
 }
 
 fn judge(streams: u64, files: Option<u64>, ports: Option<u64>) -> Result<(), ProbeError> {
@@ -33,7 +42,10 @@ fn judge(streams: u64, files: Option<u64>, ports: Option<u64>) -> Result<(), Pro
                 "{streams} streams need {} open files, and this process may have {files}",
                 streams + SPARE_FILES
             ),
-            hint: format!("`ulimit -n {}`, or fewer streams", streams + SPARE_FILES),
+            hint: format!(
+                "`ulimit -n {}`, or fewer streams (in an open loop: a lower arrivals.max_in_flight)",
+                streams + SPARE_FILES
+            ),
         });
     }
     if let Some(ports) = ports.filter(|p| *p < streams) {
@@ -62,7 +74,7 @@ mod tests {
         assert_eq!(judge(1_000_000, None, None), Ok(()));
         let e = judge(1_000, Some(1_024), None).unwrap_err();
         assert_eq!(e.to_string(), "1000 streams need 1064 open files, and this process may have 1024");
-        assert_eq!(e.hint(), "`ulimit -n 1064`, or fewer streams");
+        assert_eq!(e.hint(), "`ulimit -n 1064`, or fewer streams (in an open loop: a lower arrivals.max_in_flight)");
         assert!(judge(30_000, None, Some(28_232)).unwrap_err().to_string().contains("28232"));
         assert_eq!(ports_of("32768\t60999\n"), Some(28_232));
     }

@@ -118,6 +118,7 @@ impl Loader {
             }
             Load::Rate(rate) => {
                 self.wanted.send_replace(0);
+                self.open_ahead(rate);
                 let start = self.shared.clock.now();
                 let from = self.plan.borrow().map_or(0.0, |p| p.rate(start));
                 self.plan.send_replace(Some(RatePlan { start, from, to: rate, ramp }));
@@ -138,8 +139,20 @@ impl Loader {
         };
         let now = self.shared.clock.now();
         let share = ramp / u32::try_from(new.len()).unwrap_or(u32::MAX).max(1);
+        let missing = self.shared.target.wire.as_ref().map_or(0, |w| w.missing(new.len()));
         for (i, id) in (0_u32..).zip(new) {
-            self.tasks.spawn(work(self.shared.clone(), id, now + share * i, self.wanted.subscribe()));
+            let ahead = (i as usize) < missing;
+            self.tasks.spawn(work(self.shared.clone(), id, now + share * i, ahead, self.wanted.subscribe()));
+        }
+    }
+
+    /// Opens the connections of an open loop's first second.
+    fn open_ahead(&mut self, rate: f64) {
+        let Some(wire) = self.shared.target.wire.clone() else { return };
+        let most = self.options.arrivals.max_in_flight as usize;
+        for _ in 0..wire.missing((rate.ceil() as usize).min(most)) {
+            let (wire, clock) = (wire.clone(), self.shared.clock);
+            self.tasks.spawn(async move { wire.open_ahead(&clock).await });
         }
     }
 
@@ -231,9 +244,8 @@ impl Shared {
         (first < end).then_some(first..end)
     }
 
-    /// Sends the request of that index and sees it to its end. Gives whether it failed, and how long the server asked to be
-    /// left alone.
-    async fn request(&self, index: u64, due: Option<Offset>) -> (bool, Option<Duration>) {
+    /// Sends the request of that index, which could go since `ready`, and sees it to its end.
+    async fn request(&self, index: u64, due: Option<Offset>, ready: Offset) -> Sent {
         let prompt = self.workload.request(index);
         let mut timeline = blank_timeline(index);
         timeline.step = self.step.load(Ordering::Relaxed);
@@ -245,19 +257,31 @@ impl Shared {
         let flight = Arc::new(Flight::new(timeline));
         self.state().flights.insert(index, flight.clone());
         let stay_away = client::send(&self.target, &prompt, &self.clock, &flight).await;
-        let failed = {
+        let ended = {
             // One lock: a request is either among the flights, or its event has been sent.
             let mut state = self.state();
             state.flights.remove(&index);
             let timeline = Arc::try_unwrap(flight).map_or_else(|f| f.timeline().clone(), Flight::into_timeline);
             state.meter.end(&timeline);
-            let failed = !timeline.completed();
+            let (failed, finished) = (!timeline.completed(), timeline.finished);
+            // What opening a connection took is the server's time and the network's.
+            let late = timeline.sent.since(ready).saturating_sub(timeline.connect.unwrap_or_default());
+            self.target.lateness.sent(late);
             self.tell(Event::Request(timeline));
-            failed
+            (failed, finished)
         };
         self.changed.notify_waiters();
-        (failed, stay_away)
+        Sent { failed: ended.0, finished: ended.1, stay_away }
     }
+}
+
+/// How a request went.
+struct Sent {
+    failed: bool,
+    /// When its answer ended.
+    finished: Offset,
+    /// How long the server asked to be left alone.
+    stay_away: Option<Duration>,
 }
 
 /// First pause of a worker after a failure; doubled with each further one in a row. A server that refuses
@@ -268,8 +292,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// One stream of a closed loop: sends, follows the answer to its end, sends the next.
-async fn work(shared: Arc<Shared>, id: u32, begin: Offset, mut wanted: watch::Receiver<u32>) {
+async fn work(shared: Arc<Shared>, id: u32, begin: Offset, open_ahead: bool, mut wanted: watch::Receiver<u32>) {
+    if let Some(wire) = shared.target.wire.as_ref().filter(|_| open_ahead) {
+        wire.open_ahead(&shared.clock).await;
+    }
     let mut pause_until = begin;
+    let mut first = true;
     let mut failures = 0_u32;
     let mut indices = 0..0_u64;
     loop {
@@ -291,12 +319,16 @@ async fn work(shared: Arc<Shared>, id: u32, begin: Offset, mut wanted: watch::Re
         }
         let index = indices.start;
         indices.start += 1;
-        let (failed, stay_away) = shared.request(index, None).await;
-        let now = shared.clock.now();
-        failures = if failed { failures + 1 } else { 0 };
+        // The first request could not go before its connection was open and its worker awake.
+        let ready = if std::mem::take(&mut first) { shared.clock.now() } else { pause_until };
+        let sent = shared.request(index, None, ready).await;
+        failures = if sent.failed { failures + 1 } else { 0 };
         pause_until = match failures {
-            0 => now + shared.workload.think_time(indices.start),
-            n => now + stay_away.unwrap_or(FIRST_PAUSE * 2_u32.saturating_pow(n - 1)).min(LONGEST_PAUSE),
+            0 => sent.finished + shared.workload.think_time(indices.start),
+            n => {
+                shared.clock.now()
+                    + sent.stay_away.unwrap_or(FIRST_PAUSE * 2_u32.saturating_pow(n - 1)).min(LONGEST_PAUSE)
+            }
         };
     }
     shared.changed.notify_waiters();
@@ -348,7 +380,9 @@ async fn dispatch(shared: Arc<Shared>, mut plan: watch::Receiver<Option<RatePlan
                 () = shared.clock.sleep_until(due) => {}
             }
             while requests.try_join_next().is_some() {}
-            if cap.available_permits() == 0 {
+            let mut ready = due;
+            let capped = cap.available_permits() == 0;
+            if capped {
                 let step = shared.step.load(Ordering::Relaxed);
                 if noted.replace(step) != Some(step) {
                     let most = options.arrivals.max_in_flight;
@@ -362,16 +396,20 @@ async fn dispatch(shared: Arc<Shared>, mut plan: watch::Receiver<Option<RatePlan
             if plan.borrow().is_none() {
                 break;
             }
+            if capped {
+                // The wait for the cap is in the latency, but it is no lateness of ours.
+                ready = shared.clock.now();
+            }
             let Some(indices) = shared.claim() else { return };
             let shared = shared.clone();
             requests.spawn(async move {
                 let mut due = Some(due);
                 for index in indices {
                     if due.is_none() {
-                        let think = shared.workload.think_time(index);
-                        shared.clock.sleep_until(shared.clock.now() + think).await;
+                        ready = ready + shared.workload.think_time(index);
+                        shared.clock.sleep_until(ready).await;
                     }
-                    shared.request(index, due.take()).await;
+                    ready = shared.request(index, due.take(), ready).await.finished;
                 }
                 drop(permit);
             });

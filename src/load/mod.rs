@@ -1,14 +1,17 @@
 //! Applying one step's load, and measuring what came back.
 //!
 //! [`probe`] asks the server what it is and what it takes, and gives a [`Target`]. A [`Loader`] sends a
-//! workload's requests to it, in a closed or an open loop; every request is one [`client::send`], whose
+//! workload's requests to it, in a closed or an open loop; every request is one [`client::send`] over the [`wire`], whose
 //! body goes through [`sse`] (bytes to events), [`chunk`] (one event's fields) and [`stream`] (what they mean
-//! for the request's timeline). Stamps are taken when a read returns, before its bytes are looked at.
+//! for the request's timeline). Stamps are the kernel's, of the bytes' arrival, or taken when a read returns, before its
+//! bytes are looked at.
 
 pub mod arrivals;
 pub mod chunk;
 pub mod client;
+mod direct;
 mod health;
+mod lateness;
 mod limits;
 mod live;
 mod loader;
@@ -17,7 +20,9 @@ pub mod sse;
 pub mod stream;
 mod target;
 mod tokens;
+mod twin;
 mod url;
+pub mod wire;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 pub use arrivals::{ArrivalPattern, ArrivalSpec};
 pub use health::HealthWatch;
+pub use lateness::{Lateness, LatenessSeen};
 pub use limits::allow_streams;
 pub use live::Live;
 pub use loader::{Drained, LoadOptions, Loader};

@@ -177,6 +177,7 @@ pub async fn probe_with(
         addresses.extend(tokio::net::lookup_host((name, port)).await.into_iter().flatten());
     }
     let mut target = Target::unprobed(spec, key, &addresses)?;
+    target.facts.addresses = addresses.iter().map(|a| a.ip().to_string()).collect();
     models(spec, &mut target).await?;
     target.facts.version = version(&target).await;
     completion(&mut target, clock).await?;
@@ -233,6 +234,10 @@ async fn models(spec: &TargetSpec, target: &mut Target) -> Result<(), ProbeError
     };
     let response = response.map_err(unreachable)?;
     let status = response.status();
+    if response.version() == reqwest::Version::HTTP_2 {
+        // Where HTTP/2 is offered it is taken, and our own wire does not speak it.
+        target.wire = None;
+    }
     let location = response.headers().get(reqwest::header::LOCATION).and_then(|l| l.to_str().ok()).map(str::to_owned);
     let body = response.bytes().await.map_err(unreachable)?;
     if matches!(status.as_u16(), 401 | 403) {

@@ -5,6 +5,7 @@
 
 use super::chunk::{Chunk, line, text};
 use super::sse::{Cutter, Data};
+use super::twin::Twin;
 use crate::model::request::{FailureClass, Outcome, RequestTimeline, TokenChunk};
 use crate::model::time::Offset;
 
@@ -28,6 +29,7 @@ pub struct Transcript {
 #[derive(Debug, Default)]
 pub struct Answer {
     cutter: Cutter,
+    twin: Twin,
     /// The body, while or since it looks like no event stream.
     plain: Option<Vec<u8>>,
     looked: bool,
@@ -72,9 +74,9 @@ impl Answer {
             plain.extend_from_slice(&bytes[..bytes.len().min(room)]);
             return true;
         }
-        let Answer { cutter, done, fault, transcript, .. } = self;
+        let Answer { cutter, twin, done, fault, transcript, .. } = self;
         let pushed = cutter.push(bytes, |event| {
-            *done = take(&event, at, timeline, fault, transcript.as_mut());
+            *done = take(&event, at, timeline, fault, twin, transcript.as_mut());
             !*done
         });
         if let Err(e) = pushed {
@@ -89,8 +91,19 @@ impl Answer {
         !timeline.chunks.is_empty()
     }
 
-    /// Closes the timeline: the body ended that way at `at`.
+    /// Closes the timeline, and gives the transcript, if one was asked for.
     pub fn end(mut self, how: BodyEnd, at: Offset, timeline: &mut RequestTimeline) -> Option<Transcript> {
+        self.close(how, at, timeline);
+        self.transcript
+    }
+
+    /// The transcript, if one was asked for.
+    pub fn into_transcript(self) -> Option<Transcript> {
+        self.transcript
+    }
+
+    /// Closes the timeline: the body ended that way at `at`.
+    pub fn close(&mut self, how: BodyEnd, at: Offset, timeline: &mut RequestTimeline) {
         timeline.finished = at;
         // A last `[DONE]` without its empty line is still one.
         if self.cutter.rest().trim_ascii_end().ends_with(b"[DONE]") {
@@ -103,7 +116,6 @@ impl Answer {
             None => Outcome::Completed,
             Some((class, detail)) => Outcome::Failed { class, status: None, detail },
         };
-        self.transcript
     }
 
     fn verdict(&mut self, how: BodyEnd, timeline: &mut RequestTimeline) -> Option<(FailureClass, String)> {
@@ -143,9 +155,18 @@ fn take(
     at: Offset,
     timeline: &mut RequestTimeline,
     fault: &mut Option<(FailureClass, String)>,
+    twin: &mut Twin,
     transcript: Option<&mut Transcript>,
 ) -> bool {
     let data = event.data.trim_ascii();
+    if let Some(text) = twin.text(data).filter(|_| event.event.is_empty()) {
+        timeline.chunks.push(TokenChunk { at, running_tokens: None });
+        timeline.first_answer.get_or_insert(at);
+        if let Some(t) = transcript {
+            t.content.push_str(text);
+        }
+        return false;
+    }
     if data == b"[DONE]" {
         return true;
     }
@@ -185,6 +206,7 @@ fn take(
         seen.completion_tokens = u.completion_tokens.or(seen.completion_tokens);
         seen.cached_tokens = u.cached_tokens.or(seen.cached_tokens);
     }
+    twin.learn(data, &chunk);
     if chunk.choices.output {
         let running_tokens = usage.and_then(|u| u.completion_tokens);
         timeline.chunks.push(TokenChunk { at, running_tokens });

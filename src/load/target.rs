@@ -1,16 +1,18 @@
 //! The server as we talk to it: one HTTP client, the addresses, and the shape of the requests that it takes.
 
 use std::net::SocketAddr;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::lateness::Lateness;
 use super::probe::ProbeError;
 use super::stream::Transcript;
 use super::url::BaseUrl;
+use super::wire::{self, SharedWire, Wire};
 use super::{MetricsPage, TargetSpec};
 use crate::model::recording::TargetFacts;
 use crate::workload::{Calibration, Message, Prompt};
@@ -22,8 +24,13 @@ pub struct Target {
     pub facts: TargetFacts,
     /// What is known of its tokenizer.
     pub calibration: Calibration,
-    /// The client that all requests go through.
+    /// The client that everything untimed goes through.
     pub http: reqwest::Client,
+    /// The timed streams' own way; `None` where they go through `http` too, since a proxy stands between or the server
+    /// speaks HTTP/2.
+    pub wire: Option<SharedWire>,
+    /// How late its requests and reads are.
+    pub lateness: Arc<Lateness>,
     /// Its addresses.
     pub base: BaseUrl,
     /// What requests may ask for.
@@ -67,7 +74,14 @@ impl Target {
         addresses: &[SocketAddr],
     ) -> Result<Target, ProbeError> {
         let base = BaseUrl::parse(&spec.url)?;
-        let http = client(spec, &base, key, addresses)?;
+        let headers = headers(spec, &base, key)?;
+        let url = base.api("chat/completions");
+        let lateness = Arc::<Lateness>::default();
+        let wire = match wire::is_proxied(&base, &url) {
+            true => None,
+            false => Some(Arc::new(Wire::new(spec, &base, &url, &headers, addresses, lateness.clone())?)),
+        };
+        let http = client(spec, &base, headers, addresses)?;
         let metrics_url = match spec.metrics_page(&base)? {
             MetricsPage::Off => None,
             MetricsPage::At(url) => Some(url),
@@ -92,6 +106,8 @@ impl Target {
             first_token_timeout: spec.first_token_timeout,
             idle_timeout: spec.idle_timeout,
             transcripts: None,
+            wire,
+            lateness,
             http,
             base,
         })
@@ -163,15 +179,8 @@ fn install_tls() {
     });
 }
 
-/// The HTTP client of a run: keeps every connection, follows no redirect, retries nothing, and asks no
-/// proxy for what is on this machine.
-fn client(
-    spec: &TargetSpec,
-    base: &BaseUrl,
-    key: impl Fn(&str) -> Option<String>,
-    addresses: &[SocketAddr],
-) -> Result<reqwest::Client, ProbeError> {
-    install_tls();
+/// What every request says in its headers.
+fn headers(spec: &TargetSpec, base: &BaseUrl, key: impl Fn(&str) -> Option<String>) -> Result<HeaderMap, ProbeError> {
     let mut headers = HeaderMap::new();
     // Compressing a stream delays it. What is compressed all the same is still understood.
     headers.insert(reqwest::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -191,8 +200,20 @@ fn client(
         v.set_sensitive(true);
         headers.entry(AUTHORIZATION).or_insert(v);
     }
+    headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("plimsoll/", env!("CARGO_PKG_VERSION"))));
+    Ok(headers)
+}
+
+/// The HTTP client of a run: keeps every connection, follows no redirect, retries nothing, and asks no
+/// proxy for what is on this machine.
+fn client(
+    spec: &TargetSpec,
+    base: &BaseUrl,
+    headers: HeaderMap,
+    addresses: &[SocketAddr],
+) -> Result<reqwest::Client, ProbeError> {
+    install_tls();
     let mut builder = reqwest::Client::builder()
-        .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")))
         .default_headers(headers)
         .connect_timeout(spec.connect_timeout)
         .redirect(reqwest::redirect::Policy::none())

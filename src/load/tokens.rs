@@ -136,11 +136,12 @@ async fn check(target: &Target, base: u32, calibration: &mut Calibration) -> Opt
 async fn by_usage(target: &Target, clock: &Clock) -> Option<Calibration> {
     let candidates = candidates();
     let words: Vec<&str> = candidates.iter().take(FIRST_TRY).map(|w| &**w).collect();
-    let mut counted = Vec::new();
-    for n in [0, words.len()] {
-        let timeline = ask(target, message(&words[..n]).content, 1, clock).await;
-        counted.push(timeline.usage.prompt_tokens?);
-    }
+    let (none, all) = futures_util::future::join(
+        ask(target, message(&[]).content, 1, clock),
+        ask(target, message(&words).content, 1, clock),
+    )
+    .await;
+    let counted = [none.usage.prompt_tokens?, all.usage.prompt_tokens?];
     let tokens = counted[1].checked_sub(counted[0]).filter(|n| *n > 0)?;
     let word_tokens = f64::from(tokens) / words.len() as f64;
     Some(Calibration {

@@ -59,6 +59,9 @@ pub struct RuleFile {
 pub struct TargetFacts {
     /// Base URL, without credentials and query.
     pub url: String,
+    /// What the host's name was resolved to, once, before the start; empty where it is an address or a socket.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
     /// URL of the metrics page, if one is read.
     pub metrics_url: Option<String>,
     /// Model name that is sent.
@@ -134,15 +137,49 @@ impl Event {
 
 /// How the client fared over the second before `at`. Under simulated time all is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Health {
     /// When it was taken.
+    #[serde(skip)]
     pub at: Offset,
     /// Worst lateness of a ticker on the runtime, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_max_us: Option<u64>,
     /// CPU of our own process, in cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_cores: Option<f64>,
     /// Open file descriptors.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
+    /// Cores that our own process may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<f64>,
+    /// File descriptors that may be open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_limit: Option<u64>,
+    /// Connections that are open to the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u64>,
+    /// Local ports that connections to one address may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ports: Option<u64>,
+    /// Longest time between the instant at which a request could have been sent and its write, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub send_late_max_us: Option<u64>,
+    /// Longest time between the kernel's stamp of arriving bytes and their read, µs. `None` where nothing was read, or no
+    /// read was stamped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_late_max_us: Option<u64>,
+    /// 99th percentile, over all stamped reads, of the time by which a chunk's stamp may be too late, µs, rounded up to a power
+    /// of two: chunks that shared a read share its stamp. `None` as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blur_p99_us: Option<u64>,
+    /// Reads that came with the kernel's stamp.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stamped_reads: Option<u64>,
+    /// Reads that had to be stamped by ourselves, since the kernel's stamp was missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unstamped_reads: Option<u64>,
 }
 
 /// A remark with a code that programs can test.

@@ -121,6 +121,15 @@ pub struct Clock {
     epoch_unix_ms: i64,
 }
 
+/// How far apart two readings of the clocks may be to count as one.
+const WALL_APART: Duration = Duration::from_micros(5);
+
+/// How often they are read for that.
+const WALL_TRIES: u32 = 4;
+
+/// Age beyond which an instant of the wall clock is not believed.
+const WALL_LATEST: Duration = Duration::from_secs(60);
+
 /// Wall-clock start that a simulated run claims, so that equal seeds give equal bytes:
 /// 2026-01-01T00:00:00Z.
 pub const SIMULATED_EPOCH_UNIX_MS: i64 = 1_767_225_600_000;
@@ -145,6 +154,36 @@ impl Clock {
         Offset::from_duration(tokio::time::Instant::now().saturating_duration_since(self.began))
     }
 
+    /// The offset of an instant on the wall clock, given as the time since the Unix epoch, and that of now. Both clocks are
+    /// read together, so that only a wall clock that is set between the instant and now can make the first wrong.
+    /// `None` under simulated time, and where the instant is not within a minute before now: then the wall clock was set.
+    #[expect(clippy::disallowed_methods, reason = "the one place where clocks are read")]
+    pub fn of_wall(&self, instant: Duration) -> Option<(Offset, Offset)> {
+        if self.kind == ClockKind::Simulated {
+            return None;
+        }
+        let mut pair = (self.began, Duration::ZERO);
+        for _ in 0..WALL_TRIES {
+            let before = tokio::time::Instant::now();
+            let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
+            let after = tokio::time::Instant::now();
+            pair = (after, wall);
+            // If the thread lost the CPU between the two, they do not belong together.
+            if after.saturating_duration_since(before) < WALL_APART {
+                break;
+            }
+        }
+        let (now, wall) = pair;
+        let now = Offset::from_duration(now.saturating_duration_since(self.began));
+        let late = match wall.checked_sub(instant) {
+            Some(late) => late,
+            // The clocks' readings are some tens of nanoseconds apart.
+            None if instant - wall < WALL_APART => Duration::ZERO,
+            None => return None,
+        };
+        (late < WALL_LATEST).then(|| (now - late, now))
+    }
+
     /// The runtime's instant of `at`, for sleeping to an absolute target.
     pub fn instant(&self, at: Offset) -> tokio::time::Instant {
         self.began + at.as_duration()
@@ -163,5 +202,31 @@ impl Clock {
     /// Unix milliseconds of offset zero: the wall clock, read once.
     pub const fn epoch_unix_ms(&self) -> i64 {
         self.epoch_unix_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "it is the clock that is tested")]
+    async fn an_instant_of_the_wall_clock_lies_where_it_was() {
+        let clock = Clock::start(ClockKind::Real);
+        let wall = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        // Between two readings of our own, whatever time passes between them.
+        let before = clock.now();
+        let instant = wall();
+        let after = clock.now();
+        let (at, now) = clock.of_wall(instant).unwrap();
+        let slack = WALL_APART * 2;
+        assert!(at + slack >= before && at <= after + slack && now >= at, "{before:?} {at:?} {after:?} {now:?}");
+        assert_eq!(clock.of_wall(instant + Duration::from_secs(3_600)), None, "to come");
+        assert_eq!(clock.of_wall(instant - Duration::from_secs(3_600)), None, "long ago");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn simulated_time_has_no_wall() {
+        assert_eq!(Clock::start(ClockKind::Simulated).of_wall(Duration::from_secs(1)), None);
     }
 }

@@ -379,6 +379,10 @@ pub struct ClientStats {
     pub e2e_s: Quantiles,
     /// Worst gap of each request, s.
     pub worst_gap_s: Quantiles,
+    /// Time that opening each of the step's connections took, TLS included, s; no latency contains it. `None` if none was
+    /// opened for the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_s: Option<Quantiles>,
     /// Output tokens per second that arrived in the window.
     pub output_tokens_per_s: Option<f64>,
     /// Prompt tokens per second of requests whose first token arrived in the window.
@@ -500,6 +504,18 @@ pub struct ClientHealth {
     pub lag_p99_s: Option<f64>,
     /// CPU of our process, cores, mean.
     pub cpu_cores: Option<f64>,
+    /// Share of the reads that the kernel stamped at their arrival; the others were stamped when they were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_stamped_ratio: Option<f64>,
+    /// 99th percentile over the seconds of the step of the longest time from arrival to read, s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_late_p99_s: Option<f64>,
+    /// 99th percentile over the seconds of the step of the time by which chunks' stamps may be late, s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blur_p99_s: Option<f64>,
+    /// 99th percentile over the seconds of the step of the longest time by which a request was sent late, s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub send_late_p99_s: Option<f64>,
     /// (mean in flight − rate × mean latency) / mean in flight; 0 in a steady step.
     pub littles_law_residual: Option<f64>,
 }

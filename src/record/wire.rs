@@ -153,12 +153,8 @@ pub(super) struct StepEnded {
 #[derive(Serialize, Deserialize)]
 pub(super) struct HealthLine {
     pub at_us: Offset,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lag_max_us: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_cores: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open_files: Option<u64>,
+    #[serde(flatten)]
+    pub readings: Health,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -284,12 +280,7 @@ impl Line {
                 line.step_ended = Some(StepEnded { at_us: *at, step: *step, cut_short: *cut_short });
             }
             Event::Health(h) => {
-                line.health = Some(HealthLine {
-                    at_us: h.at,
-                    lag_max_us: h.lag_max_us,
-                    cpu_cores: h.cpu_cores,
-                    open_files: h.open_files,
-                });
+                line.health = Some(HealthLine { at_us: h.at, readings: h.clone() });
             }
             Event::Note(n) => {
                 line.note = Some(NoteLine { at_us: n.at, code: n.code.clone(), says: n.says.clone() });
@@ -314,12 +305,7 @@ impl Line {
             return Some(Event::StepEnded { at: s.at_us, step: s.step, cut_short: s.cut_short });
         }
         if let Some(h) = self.health {
-            return Some(Event::Health(Health {
-                at: h.at_us,
-                lag_max_us: h.lag_max_us,
-                cpu_cores: h.cpu_cores,
-                open_files: h.open_files,
-            }));
+            return Some(Event::Health(Health { at: h.at_us, ..h.readings }));
         }
         if let Some(n) = self.note {
             return Some(Event::Note(Note { at: n.at_us, code: n.code, says: n.says }));

@@ -43,6 +43,17 @@ pub enum WorkloadSpec {
     Trace(TraceSpec),
 }
 
+impl WorkloadSpec {
+    /// The file that it reads, if it reads one.
+    pub fn path_mut(&mut self) -> Option<&mut std::path::PathBuf> {
+        match self {
+            WorkloadSpec::Dataset(d) => Some(&mut d.path),
+            WorkloadSpec::Trace(t) => Some(&mut t.path),
+            _ => None,
+        }
+    }
+}
+
 impl Default for WorkloadSpec {
     fn default() -> WorkloadSpec {
         WorkloadSpec::Synthetic(SyntheticSpec::default())

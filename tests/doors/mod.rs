@@ -1,10 +1,13 @@
-//! The doors of `tests/cases.rs` that lead through the right half: pages, records and GPU readings.
+//! The doors of `tests/cases.rs`: one for each kind of input.
 
 #![allow(unreachable_pub, reason = "a module of one test binary")]
 
+pub mod datasets;
 pub mod gpu;
 pub mod metrics;
 pub mod records;
+pub mod streams;
+pub mod tables;
 
 use plimsoll::model::recording::{Event, FORMAT, Header, Recording, TargetFacts};
 use plimsoll::model::step::{Load, Phase, StepPlan};

@@ -7,3 +7,4 @@ mod probe;
 #[path = "../scripted/mod.rs"]
 mod scripted;
 mod sim;
+mod transport;

@@ -144,7 +144,15 @@ fn mark() -> impl Strategy<Value = Event> {
         }),
         (offset(), prop::option::of(any::<u64>()), prop::option::of(finite())).prop_map(
             |(at, lag_max_us, cpu_cores)| {
-                Event::Health(Health { at, lag_max_us, cpu_cores, open_files: lag_max_us })
+                Event::Health(Health {
+                    at,
+                    lag_max_us,
+                    cpu_cores,
+                    open_files: lag_max_us,
+                    blur_p99_us: lag_max_us,
+                    cores: cpu_cores,
+                    ..Health::default()
+                })
             }
         ),
         (offset(), words()).prop_map(|(at, says)| Event::Note(Note { at, code: "drain".into(), says })),

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
 
 /// One line of a stream script.
 #[derive(Clone, Debug)]
@@ -148,6 +148,24 @@ async fn accept(listener: TcpListener, script: Arc<Script>, log: Arc<Mutex<Log>>
     }
 }
 
+/// A connection that the script is played on.
+pub trait Peer: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Lets the connection end with a reset when it is dropped, where that can be.
+    fn reset(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Peer for TcpStream {
+    fn reset(&self) -> std::io::Result<()> {
+        self.set_zero_linger()
+    }
+}
+
+impl Peer for UnixStream {}
+
+impl Peer for tokio_rustls::server::TlsStream<TcpStream> {}
+
 struct Request {
     method: String,
     path: String,
@@ -155,7 +173,8 @@ struct Request {
     body: Vec<u8>,
 }
 
-async fn connection(mut stream: TcpStream, script: Arc<Script>, log: Arc<Mutex<Log>>) {
+/// Plays the script on one connection.
+pub async fn connection<S: Peer>(mut stream: S, script: Arc<Script>, log: Arc<Mutex<Log>>) {
     let mut buffer = Vec::new();
     while let Some(request) = next_request(&mut stream, &mut buffer).await {
         {
@@ -218,7 +237,7 @@ async fn connection(mut stream: TcpStream, script: Arc<Script>, log: Arc<Mutex<L
     }
 }
 
-async fn next_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Request> {
+async fn next_request<S: Peer>(stream: &mut S, buffer: &mut Vec<u8>) -> Option<Request> {
     let head_end = loop {
         if let Some(at) = buffer.windows(4).position(|w| w == b"\r\n\r\n") {
             break at + 4;
@@ -248,7 +267,7 @@ async fn next_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Re
 }
 
 /// Plays one answer; whether the connection can go on.
-async fn play(stream: &mut TcpStream, answer: &Answer, leave: &mut impl FnMut()) -> std::io::Result<bool> {
+async fn play<S: Peer>(stream: &mut S, answer: &Answer, leave: &mut impl FnMut()) -> std::io::Result<bool> {
     let start = tokio::time::sleep(Duration::ZERO).deadline();
     tokio::time::sleep_until(start + answer.headers_at).await;
     let mut head = format!("HTTP/1.1 {} Status\r\n", answer.status);
@@ -296,7 +315,7 @@ async fn play(stream: &mut TcpStream, answer: &Answer, leave: &mut impl FnMut())
         }
         Close::Eof => Ok(false),
         Close::Reset => {
-            stream.set_zero_linger()?;
+            stream.reset()?;
             Ok(false)
         }
         Close::Hang => {

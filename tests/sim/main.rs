@@ -7,6 +7,11 @@
 )]
 
 mod against_real;
-mod api;
+mod answers;
+mod engines;
+mod faults;
+mod options;
 mod page;
 mod presets;
+mod refusals;
+mod wire;

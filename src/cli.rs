@@ -238,6 +238,13 @@ pub struct SimArgs {
     /// Seed of its jitter
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Change a setting of the profile, as in `engine.max_num_seqs=3` or `api.tokenize_us=400.0`; may be repeated
+    #[arg(long, value_name = "SETTING=VALUE")]
+    pub set: Vec<String>,
+    /// What goes wrong and when, as in `kind="freeze", at="10s", for="20s"` or `kind={slow={factor=3.0}}`; may be
+    /// repeated. While it runs, POST /sim/faults takes the same as JSON
+    #[arg(long, value_name = "FAULT")]
+    pub fault: Vec<String>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -8,6 +8,7 @@ use crate::cli::SimArgs;
 use crate::error::{Exit, Refusal};
 use crate::model::time::{Clock, ClockKind};
 use crate::scenario::SimSpec;
+use crate::sim::profile::Fault;
 use crate::sim::{self, Profile};
 
 /// Serves a profile until Ctrl-C.
@@ -19,7 +20,7 @@ pub fn simulate(args: &SimArgs) -> anyhow::Result<Exit> {
             .collect();
         return super::answer(|out| Ok(out.write_all(lines.concat().as_bytes())?));
     }
-    let profile = profile(&SimSpec { profile: args.profile.clone(), with: toml::Table::new() })?;
+    let profile = asked_for(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
         let listener = sim::bind(args.listen).map_err(|error| {
@@ -40,6 +41,34 @@ pub fn simulate(args: &SimArgs) -> anyhow::Result<Exit> {
             .context("serving the stand-in")?;
         Ok(Exit::Done)
     })
+}
+
+/// The profile that the flags describe.
+fn asked_for(args: &SimArgs) -> Result<Profile, Refusal> {
+    let mut with = toml::Table::new();
+    for text in &args.set {
+        let change: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+            Refusal::usage(
+                format!("--set {text}: {}", e.message()),
+                "expected SETTING=VALUE, as in engine.max_num_seqs=3",
+            )
+        })?;
+        lay_over(&mut with, &change);
+    }
+    let mut profile = profile(&SimSpec { profile: args.profile.clone(), with })?;
+    for text in &args.fault {
+        let fault: Result<One, toml::de::Error> = toml::from_str(&format!("fault = {{ {text} }}"));
+        let fault = fault.map_err(|e| {
+            Refusal::usage(format!("--fault {text}: {}", e.message()), "as in kind=\"freeze\", at=\"10s\", for=\"20s\"")
+        })?;
+        profile.faults.push(fault.fault);
+    }
+    Ok(profile)
+}
+
+#[derive(serde::Deserialize)]
+struct One {
+    fault: Fault,
 }
 
 /// A named profile with the scenario's changes laid over it.
@@ -92,5 +121,31 @@ mod tests {
         assert!(profile(&with("[engine]\nmax_num_seqs = 0")).is_err());
         let typo = profile(&SimSpec { profile: "quikstart".into(), with: toml::Table::new() }).unwrap_err();
         assert_eq!(typo.hint, "did you mean `quickstart`?");
+    }
+
+    #[test]
+    fn flags_change_settings_and_add_faults() {
+        let args = |set: &[&str], fault: &[&str]| SimArgs {
+            profile: "quickstart".into(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            seed: 1,
+            set: set.iter().map(|s| (*s).to_owned()).collect(),
+            fault: fault.iter().map(|s| (*s).to_owned()).collect(),
+        };
+        let set = ["engine.max_num_seqs=3", "engine.policy=\"priority\"", "api.stream_interval=4"];
+        let changed =
+            asked_for(&args(&set, &["kind=\"freeze\", at=\"10s\", for=\"20s\"", "kind={slow={factor=3.0}}"])).unwrap();
+        assert_eq!((changed.engine.max_num_seqs, changed.api.stream_interval), (3, 4));
+        assert_eq!(changed.faults.len(), 2);
+        assert_eq!(changed.faults[0].at, std::time::Duration::from_secs(10));
+        for (set, fault, named) in [
+            (vec!["engine.max_num_seqs"], vec![], "--set engine.max_num_seqs"),
+            (vec!["engine.max_seqs=3"], vec![], "max_seqs"),
+            (vec![], vec!["kind=\"explode\""], "explode"),
+            (vec![], vec!["kind=\"freeze\", till=\"3s\""], "till"),
+        ] {
+            let says = asked_for(&args(&set, &fault)).unwrap_err().says;
+            assert!(says.contains(named), "{says}");
+        }
     }
 }

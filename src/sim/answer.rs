@@ -3,6 +3,9 @@
 //! Fields, their order and their nulls are those of captured streams of 0.31. The role chunk of a
 //! chat is made together with the first token, never before.
 
+use std::collections::VecDeque;
+use std::fmt::Write;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -96,37 +99,35 @@ impl Answer {
         at
     }
 
-    /// The chunks that a message makes; the last message brings the end of the stream with it.
-    pub(super) fn chunks(&mut self, message: Message) -> Vec<Bytes> {
-        let mut out = Vec::new();
+    /// Appends the chunks that a message makes to `out`; the last message brings the end of the stream with it.
+    pub(super) fn chunks(&mut self, message: Message, out: &mut VecDeque<Bytes>) {
         if !self.begun {
             self.begun = true;
             if self.asked.kind == Kind::Chat {
                 for index in 0..self.choices.len() {
-                    out.push(self.role_chunk(index).into());
+                    out.push_back(self.role_chunk(index).into());
                 }
             }
         }
         let at = self.take(message);
         let choice = &self.choices[at];
         if choice.sent == 0 || choice.unsent.len() >= self.interval || choice.finish.is_some() {
-            out.push(self.token_chunk(at).into());
+            out.push_back(self.token_chunk(at).into());
         }
         if self.ended() {
             if self.asked.include_usage || (self.asked.include_metrics && self.times.is_some()) {
-                out.push(self.last_chunk().into());
+                out.push_back(self.last_chunk().into());
             }
-            out.push(Bytes::from_static(b"data: [DONE]\n\n"));
+            out.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
         }
-        out
     }
 
     fn role_chunk(&self, index: usize) -> String {
-        let usage = if self.asked.continuous_usage {
-            format!(",\"usage\":{}", self.usage_so_far(index, 0))
-        } else {
-            String::new()
-        };
+        let mut usage = String::new();
+        if self.asked.continuous_usage {
+            usage.push_str(",\"usage\":");
+            self.usage_so_far(&mut usage, index, 0);
+        }
         let ids = if self.asked.return_token_ids { list(&self.asked.prompts[0]) } else { "null".into() };
         format!(
             "{}{{\"index\":{index},\"delta\":{{\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,\
@@ -135,68 +136,80 @@ impl Answer {
         )
     }
 
+    /// The one chunk that most of a stream is made of, so it is written in one go.
     fn token_chunk(&mut self, at: usize) -> String {
         let choice = &mut self.choices[at];
-        let unsent = std::mem::take(&mut choice.unsent);
+        let mut unsent = std::mem::take(&mut choice.unsent);
         let before = choice.sent;
         choice.sent += unsent.len();
         let choice = &self.choices[at];
-        let text = text_of(&unsent);
-        let ids = if self.asked.return_token_ids { list(&unsent) } else { "null".into() };
         let finish = choice.finish.map(|f| self.reason(f));
-        let usage = if self.asked.continuous_usage {
-            format!(",\"usage\":{}", self.usage_so_far(at, choice.sent))
-        } else {
-            String::new()
-        };
-        let fingerprint = if self.ended() && !self.asked.include_usage {
-            format!(",\"system_fingerprint\":\"{}\"", self.fingerprint)
-        } else {
-            String::new()
-        };
+        let mut out = String::with_capacity(self.head.len() + 224 + 8 * unsent.len());
+        out.push_str(&self.head);
+        let _ = write!(out, "{{\"index\":{at},");
         match self.asked.kind {
             Kind::Chat => {
-                let reason = match finish {
-                    Some(reason) => format!("\"{reason}\",\"stop_reason\":null"),
-                    None => "null".into(),
-                };
-                format!(
-                    "{}{{\"index\":{at},\"delta\":{},\"logprobs\":null,\"finish_reason\":{reason},\
-                     \"token_ids\":{ids}}}]{usage}{fingerprint}}}\n\n",
-                    self.head,
-                    self.delta(&text, before)
-                )
+                out.push_str("\"delta\":");
+                self.delta(&mut out, &unsent, before);
             }
             Kind::Text => {
-                let reason = finish.map_or_else(|| "null".into(), |r| format!("\"{r}\""));
-                format!(
-                    "{}{{\"index\":{at},\"text\":{},\"logprobs\":null,\"finish_reason\":{reason},\
-                     \"stop_reason\":null,\"prompt_token_ids\":null,\"token_ids\":{ids}}}]{usage}{fingerprint}}}\n\n",
-                    self.head,
-                    quoted(&text)
-                )
+                out.push_str("\"text\":");
+                quote(&mut out, &unsent);
             }
         }
+        out.push_str(",\"logprobs\":null,\"finish_reason\":");
+        let _ = match finish {
+            Some(reason) => write!(out, "\"{reason}\""),
+            None => write!(out, "null"),
+        };
+        if self.asked.kind == Kind::Text {
+            out.push_str(",\"stop_reason\":null,\"prompt_token_ids\":null");
+        } else if finish.is_some() {
+            out.push_str(",\"stop_reason\":null");
+        }
+        out.push_str(",\"token_ids\":");
+        if self.asked.return_token_ids {
+            out.push_str(&list(&unsent));
+        } else {
+            out.push_str("null");
+        }
+        out.push_str("}]");
+        if self.asked.continuous_usage {
+            out.push_str(",\"usage\":");
+            self.usage_so_far(&mut out, at, choice.sent);
+        }
+        if self.ended() && !self.asked.include_usage {
+            let _ = write!(out, ",\"system_fingerprint\":\"{}\"", self.fingerprint);
+        }
+        out.push_str("}\n\n");
+        // Its room is used again.
+        unsent.clear();
+        self.choices[at].unsent = unsent;
+        out
     }
 
     /// The part of a chat chunk that says what is new; `before` tokens have been sent.
-    fn delta(&self, text: &str, before: usize) -> String {
+    fn delta(&self, out: &mut String, unsent: &[u32], before: usize) {
         if let Some(name) = &self.asked.function {
+            out.push_str("{\"tool_calls\":[{");
             if before == 0 {
-                return format!(
-                    "{{\"tool_calls\":[{{\"id\":\"chatcmpl-tool-{}\",\"type\":\"function\",\"index\":0,\
-                     \"function\":{{\"name\":{},\"arguments\":{}}}}}]}}",
-                    self.id.trim_start_matches("chatcmpl-"),
-                    quoted(name),
-                    quoted(text)
+                let id = self.id.trim_start_matches("chatcmpl-");
+                let _ = write!(
+                    out,
+                    "\"id\":\"chatcmpl-tool-{id}\",\"type\":\"function\",\"index\":0,\
+                     \"function\":{{\"name\":{},\"arguments\":",
+                    quoted(name)
                 );
+            } else {
+                out.push_str("\"index\":0,\"function\":{\"arguments\":");
             }
-            return format!("{{\"tool_calls\":[{{\"index\":0,\"function\":{{\"arguments\":{}}}}}]}}", quoted(text));
+            quote(out, unsent);
+            out.push_str("}}]}");
+            return;
         }
-        if before < self.reasoning {
-            return format!("{{\"reasoning\":{}}}", quoted(text));
-        }
-        format!("{{\"content\":{}}}", quoted(text))
+        out.push_str(if before < self.reasoning { "{\"reasoning\":" } else { "{\"content\":" });
+        quote(out, unsent);
+        out.push('}');
     }
 
     fn last_chunk(&self) -> String {
@@ -222,13 +235,14 @@ impl Answer {
     }
 
     /// Usage of one choice after `sent` tokens, as continuous usage tells it.
-    fn usage_so_far(&self, at: usize, sent: usize) -> String {
+    fn usage_so_far(&self, out: &mut String, at: usize, sent: usize) {
         let prompt = self.prompt_of(at);
         let details = if self.asked.kind == Kind::Chat { ",\"completion_tokens_details\":null" } else { "" };
-        format!(
+        let _ = write!(
+            out,
             "{{\"prompt_tokens\":{prompt},\"total_tokens\":{},\"completion_tokens\":{sent}{details}}}",
             prompt + sent
-        )
+        );
     }
 
     fn prompt_of(&self, at: usize) -> usize {
@@ -359,7 +373,21 @@ impl Answer {
 
 /// Text of an answer; the token that ends it has none.
 fn text_of(ids: &[u32]) -> String {
-    ids.iter().filter(|id| **id != tokens::IM_END).map(|id| tokens::decode(*id)).collect()
+    let mut text = String::with_capacity(8 * ids.len());
+    for id in ids.iter().filter(|id| **id != tokens::IM_END) {
+        tokens::decode_into(&mut text, *id);
+    }
+    text
+}
+
+/// Appends the text of an answer's tokens as a JSON string.
+fn quote(out: &mut String, ids: &[u32]) {
+    out.push('"');
+    // No token has a text that JSON would escape.
+    for id in ids.iter().filter(|id| **id != tokens::IM_END) {
+        tokens::decode_into(out, *id);
+    }
+    out.push('"');
 }
 
 fn quoted(text: &str) -> String {

@@ -3,9 +3,11 @@
 //! vLLM's source does not say, so this is a model: a step costs
 //!
 //! ```text
-//! t = base + a*P + b*D + c*C + q*A
+//! t = base + a*P + b*D + s*S + p*N + c*C + q*A
 //! P  prompt tokens computed in the step (after a preemption, answer tokens too)
 //! D  sequences that decode
+//! S  draft tokens that are verified
+//! N  passes of the drafter: the most draft tokens of one sequence
 //! C  context tokens that the decodes read
 //! A  for each prompt chunk, its tokens times the context it attends to (half of itself, all before it)
 //! ```
@@ -29,6 +31,8 @@ pub struct CostSpec {
     pub decode_us: f64,
     /// One draft token that is verified.
     pub draft_us: f64,
+    /// One pass of the drafter, which makes a draft token for each sequence.
+    pub drafter_us: f64,
     /// One context token that a decode reads.
     pub context_us: f64,
     /// One pair of a prompt token and a context token that it attends to.
@@ -49,13 +53,15 @@ impl CostSpec {
     /// From the data sheet (NVIDIA L4: 300 GB/s, 121 TFLOPS dense in bf16) and the model's shape
     /// (Llama 3.1 8B: 8.03 G parameters, 32 layers, 8 KV heads of 128): 16.06 GB of weights at 85 %
     /// of the bandwidth are 63 ms; a prompt token is 16.06 GFLOP, at 60 % of the peak 0.22 ms; a
-    /// context token is 131,072 bytes of KV, 0.51 us.
+    /// context token is 131,072 bytes of KV, 0.51 us. A drafter of one such layer and the output head (1.5 GB)
+    /// takes 5.9 ms a pass.
     pub const fn l4_8b() -> CostSpec {
         CostSpec {
             base_us: 63_000.0,
             prefill_us: 220.0,
             decode_us: 40.0,
             draft_us: 60.0,
+            drafter_us: 5_900.0,
             context_us: 0.51,
             attention_us: 0.004,
             jitter: 0.01,
@@ -66,13 +72,15 @@ impl CostSpec {
     ///
     /// From the data sheet (NVIDIA H100 SXM: 3.35 TB/s, 989 TFLOPS dense in bf16) and the model's
     /// shape as in [`CostSpec::l4_8b`]: the weights at 80 % of the bandwidth are 6.0 ms, and 0.8 ms
-    /// go to launching; a prompt token at 55 % of the peak is 0.03 ms; a context token is 0.049 us.
+    /// go to launching; a prompt token at 55 % of the peak is 0.03 ms; a context token is 0.049 us; a pass of
+    /// the drafter is 0.56 ms.
     pub const fn h100_8b() -> CostSpec {
         CostSpec {
             base_us: 6_800.0,
             prefill_us: 30.0,
             decode_us: 12.0,
             draft_us: 15.0,
+            drafter_us: 560.0,
             context_us: 0.049,
             attention_us: 0.0005,
             jitter: 0.015,
@@ -80,13 +88,14 @@ impl CostSpec {
     }
 
     /// A two-layer toy model on two CPU cores that it shares with its client, fitted to recorded
-    /// runs of a real vLLM 0.31.0 (see `tests/sim_against_real.rs`).
+    /// runs of a real vLLM 0.31.0 (see `tests/sim/against_real.rs`).
     pub const fn cpu_tiny() -> CostSpec {
         CostSpec {
             base_us: 4_250.0,
             prefill_us: 48.0,
             decode_us: 380.0,
-            draft_us: 200.0,
+            draft_us: 20.0,
+            drafter_us: 500.0,
             context_us: 0.44,
             attention_us: 0.083,
             jitter: 0.12,
@@ -102,6 +111,7 @@ impl CostSpec {
             + self.prefill_us * load.prefill_tokens as f64
             + self.decode_us * load.decodes as f64
             + self.draft_us * load.drafts as f64
+            + self.drafter_us * load.draft_passes as f64
             + self.context_us * load.context_tokens as f64
             + self.attention_us * load.attention_pairs;
         let noise = (1.0 + self.jitter * chance::normal(seed, 0x57e9, step)).max(0.2);
@@ -118,6 +128,8 @@ pub struct StepLoad {
     pub decodes: u64,
     /// Draft tokens that are verified.
     pub drafts: u64,
+    /// Most draft tokens of one sequence: the drafter makes one for each sequence in a pass.
+    pub draft_passes: u64,
     /// Context that the decodes read.
     pub context_tokens: u64,
     /// Prompt tokens times the context that each attends to.
@@ -137,6 +149,7 @@ mod tests {
             (decode(1), 1.0, 6_861),
             (decode(10), 1.0, 7_410),
             (decode(10), 0.5, 14_820),
+            (StepLoad { drafts: 30, draft_passes: 3, ..decode(10) }, 1.0, 9_540),
             (StepLoad { prefill_tokens: 1_000, attention_pairs: 500_000.0, ..StepLoad::default() }, 1.0, 37_050),
         ] {
             assert_eq!(cost.step_us(&load, clock, 1, 1), want, "{load:?} at {clock}");

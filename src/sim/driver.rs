@@ -33,7 +33,8 @@ pub(super) enum Command {
     Submit(Job),
     /// The client of these requests left.
     Abort(Vec<u64>),
-    Page(oneshot::Sender<String>),
+    /// The page, and when it is written.
+    Page(oneshot::Sender<(String, Offset)>),
     Dcgm(oneshot::Sender<String>),
     ResetPrefixCache(oneshot::Sender<bool>),
     Served(Served),
@@ -137,7 +138,7 @@ impl Driver {
                 }
             }
             Command::Page(reply) => {
-                let _ = reply.send(self.page(now));
+                let _ = reply.send((self.page(now), self.server.page(now)));
             }
             Command::Dcgm(reply) => {
                 let busy = self.server.engines.iter().map(|e: &Engine| e.utilisation(now)).fold(0.0, f64::max);

@@ -256,6 +256,7 @@ pub(super) fn add_load(load: &mut StepLoad, request: &Request, tokens: usize, dr
     {
         load.decodes += 1;
         load.drafts += drafts as u64;
+        load.draft_passes = load.draft_passes.max(drafts as u64);
         load.context_tokens += request.computed as u64;
     } else {
         load.prefill_tokens += tokens as u64;

@@ -129,7 +129,10 @@ async fn simple(api: &Api, path: &str, request: Request, index: u64) -> Result<R
             if !delay.is_zero() {
                 api.clock.sleep_until(now + delay).await;
             }
-            let page = ask(api, Command::Page).await.ok_or_else(gone)?;
+            let (page, written) = ask(api, Command::Page).await.ok_or_else(gone)?;
+            if written > api.clock.now() {
+                api.clock.sleep_until(written).await;
+            }
             Ok(reply(api, 200, Some("text/plain; version=1.0.0; charset=utf-8"), page.into_bytes()))
         }
         "/dcgm/metrics" => {

@@ -24,6 +24,7 @@ fn engine(change: impl FnOnce(&mut EngineSpec)) -> Engine {
         prefill_us: 1_000.0,
         decode_us: 0.0,
         draft_us: 0.0,
+        drafter_us: 0.0,
         context_us: 0.0,
         attention_us: 0.0,
         jitter: 0.0,

@@ -47,20 +47,33 @@ impl Page {
     /// One sample; `labels` comes without braces, empty for none.
     pub(super) fn sample(&mut self, name: &str, labels: &str, value: f64) {
         if labels.is_empty() {
-            let _ = writeln!(self.0, "{name} {}", number(value));
+            self.0.push_str(name);
         } else {
-            let _ = writeln!(self.0, "{name}{{{labels}}} {}", number(value));
+            self.0.extend([name, "{", labels, "}"]);
         }
+        self.value(value);
+    }
+
+    /// The value of a sample, and the end of its line.
+    fn value(&mut self, value: f64) {
+        self.0.push(' ');
+        // Nearly all of a page is counts.
+        let _ = if value.fract() == 0.0 && (0.0..1e6).contains(&value) && value.is_sign_positive() {
+            write!(self.0, "{}.0", value as u64)
+        } else {
+            write!(self.0, "{}", number(value))
+        };
+        self.0.push('\n');
     }
 
     /// The samples of a histogram; `before` and `after` are the labels that stand before and
     /// behind `le` in the order of names, with their commas.
     pub(super) fn histogram(&mut self, name: &str, before: &str, after: &str, h: &Histogram) {
         let mut sum = 0;
-        for (i, count) in h.counts.iter().enumerate() {
+        for (edge, count) in h.names.iter().zip(&h.counts) {
             sum += count;
-            let edge = h.edges.get(i).copied().map_or_else(|| "+Inf".into(), number);
-            let _ = writeln!(self.0, "{name}_bucket{{{before}le=\"{edge}\"{after}}} {}", number(sum as f64));
+            self.0.extend([name, "_bucket{", before, "le=\"", edge, "\"", after, "}"]);
+            self.value(sum as f64);
         }
         let bare = match (before.trim_end_matches(','), after) {
             (b, "") => b.to_owned(),
@@ -76,6 +89,8 @@ impl Page {
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     edges: Vec<f64>,
+    /// The bounds as the page writes them, infinity included.
+    names: Vec<String>,
     /// Not cumulative; the last one is beyond all bounds.
     counts: Vec<u64>,
     sum: f64,
@@ -84,7 +99,8 @@ pub(super) struct Histogram {
 impl Histogram {
     /// An empty histogram; the bound at infinity is added.
     pub(super) fn new(edges: &[f64]) -> Histogram {
-        Histogram { edges: edges.to_vec(), counts: vec![0; edges.len() + 1], sum: 0.0 }
+        let names = edges.iter().map(|e| number(*e)).chain(["+Inf".into()]).collect();
+        Histogram { edges: edges.to_vec(), names, counts: vec![0; edges.len() + 1], sum: 0.0 }
     }
 
     /// Sum of all observations.

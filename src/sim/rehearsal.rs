@@ -19,8 +19,12 @@ use crate::model::time::Offset;
 pub struct Load {
     /// Streams of each step; each step begins with an idle server.
     pub streams: Vec<usize>,
-    /// How long a step sends new requests.
+    /// How long a step sends new requests, from the end of its warm-up on.
     pub length: Duration,
+    /// Over what time its streams begin to send, one after the other.
+    pub ramp: Duration,
+    /// How long it has been sending before it is looked at, its ramp included.
+    pub warmup: Duration,
     /// Time between two looks at the page.
     pub scrape: Duration,
     /// Tokens of a prompt that no other request has.
@@ -31,7 +35,8 @@ pub struct Load {
     pub answer: usize,
     /// Temperature 0.
     pub greedy: bool,
-    /// Time a client takes from the end of an answer to the arrival of its next request.
+    /// Time a client takes on average from the end of an answer to the arrival of its next request; each
+    /// time it is drawn anew between nothing and twice that, or streams would keep their distance for ever.
     pub turnaround: Duration,
 }
 
@@ -62,6 +67,10 @@ pub struct Rehearsed {
     pub itl_s: Option<f64>,
     /// Mean time in the queue as the server tells it, in seconds; `None` without any.
     pub queue_s: Option<f64>,
+    /// Median time from sending a request to its first message, in seconds; `None` without any.
+    pub ttft_p50_s: Option<f64>,
+    /// Median gap between two messages of an answer, in seconds; `None` without any.
+    pub gap_p50_s: Option<f64>,
     /// Draft tokens and accepted ones.
     pub drafts: (u64, u64),
 }
@@ -75,7 +84,7 @@ pub fn rehearse(profile: &Profile, seed: u64, load: &Load) -> Vec<Rehearsed> {
         now: Offset::ZERO,
         sent: 0,
         clients: BTreeMap::new(),
-        owners: HashMap::new(),
+        flights: HashMap::new(),
     };
     load.streams.iter().map(|streams| stage.step(*streams)).collect()
 }
@@ -89,20 +98,29 @@ struct Stage<'a> {
     sent: u64,
     /// Clients about to send, by when.
     clients: BTreeMap<(Offset, usize), ()>,
-    /// Whose request it is. Never iterated.
-    owners: HashMap<u64, usize>,
+    /// Requests that have not ended. Never iterated.
+    flights: HashMap<u64, Flight>,
+}
+
+struct Flight {
+    owner: usize,
+    /// Whether its first message came.
+    begun: bool,
+    /// When it was sent, or when its last message came.
+    last: Offset,
 }
 
 impl Stage<'_> {
     fn step(&mut self, streams: usize) -> Rehearsed {
-        let start = self.now;
+        let start = self.now + self.load.warmup;
         let end = start + self.load.length;
         // A scraper does not know when a step begins; on average it comes half an interval later.
         let mut look = start + self.load.scrape / 2;
         let mut seen = Seen::default();
         let mut done = 0;
-        self.clients.extend((0..streams).map(|c| ((start, c), ())));
-        while !self.clients.is_empty() || !self.owners.is_empty() {
+        let share = self.load.ramp / u32::try_from(streams).unwrap_or(u32::MAX).max(1);
+        self.clients.extend((0_u32..).zip(0..streams).map(|(i, c)| ((self.now + share * i, c), ())));
+        while !self.clients.is_empty() || !self.flights.is_empty() {
             let client = self.clients.keys().next().map(|(at, _)| *at);
             let looks = (look <= end).then_some(look);
             let Some(at) = [self.server.next_event(), client, looks].into_iter().flatten().min() else { break };
@@ -114,11 +132,22 @@ impl Stage<'_> {
                 self.send(who);
             }
             for (id, message) in self.server.advance(self.now) {
+                if let Some(flight) = self.flights.get_mut(&id)
+                    && message.is_some()
+                {
+                    let since = self.now.since(flight.last).as_secs_f64();
+                    let began = std::mem::replace(&mut flight.begun, true);
+                    if start <= self.now && self.now < end {
+                        if began { seen.gaps.push(since) } else { seen.first.push(since) }
+                    }
+                    flight.last = self.now;
+                }
                 if message.is_none_or(|m| m.finish.is_some())
-                    && let Some(owner) = self.owners.remove(&id)
+                    && let Some(Flight { owner, .. }) = self.flights.remove(&id)
                 {
                     done += 1;
-                    let next = self.now + self.load.turnaround;
+                    let drawn = 2.0 * chance::unit(self.seed, 0x7a47, id);
+                    let next = self.now + self.load.turnaround.mul_f64(drawn);
                     if next < end {
                         self.clients.insert((next, owner), ());
                     }
@@ -126,6 +155,7 @@ impl Stage<'_> {
             }
             if looks == Some(self.now) {
                 seen.look(self.now, &self.server);
+                self.server.page(self.now);
                 look = look + self.load.scrape;
             }
         }
@@ -152,7 +182,7 @@ impl Stage<'_> {
         };
         match self.server.submit(vec![ask], self.now) {
             Ok(_) => {
-                self.owners.insert(id, owner);
+                self.flights.insert(id, Flight { owner, begun: false, last: self.now });
             }
             // As the recorded client did: a pause, then the next attempt.
             Err(_) => {
@@ -179,8 +209,12 @@ struct Counts {
 #[derive(Default)]
 struct Seen {
     gauges: Vec<[f64; 3]>,
-    first: Option<Counts>,
-    last: Counts,
+    /// Counts at the first look and at the last.
+    oldest: Option<Counts>,
+    newest: Counts,
+    /// Times to first messages, and gaps between messages, in seconds.
+    first: Vec<f64>,
+    gaps: Vec<f64>,
 }
 
 impl Seen {
@@ -196,7 +230,7 @@ impl Seen {
         let both = |of: fn(&super::metrics::EngineMetrics) -> &Histogram| {
             metrics.iter().map(of).fold((0.0, 0), |(s, c), h| (s + h.sum(), c + h.count()))
         };
-        self.last = Counts {
+        self.newest = Counts {
             at,
             preemptions: count(|m| m.preemptions),
             queries: count(|m| m.cache_queries),
@@ -207,12 +241,12 @@ impl Seen {
             itl: both(|m| &m.itl),
             queue: both(|m| &m.queue),
         };
-        self.first.get_or_insert_with(|| self.last.clone());
+        self.oldest.get_or_insert_with(|| self.newest.clone());
     }
 
     fn sum_up(&self) -> Rehearsed {
-        let first = self.first.clone().unwrap_or_default();
-        let last = &self.last;
+        let first = self.oldest.clone().unwrap_or_default();
+        let last = &self.newest;
         let spread = |which: usize| {
             let mut values: Vec<f64> = self.gauges.iter().map(|g| g[which]).collect();
             values.sort_by(f64::total_cmp);
@@ -234,7 +268,15 @@ impl Seen {
             ttft_s: mean(first.ttft, last.ttft),
             itl_s: mean(first.itl, last.itl),
             queue_s: mean(first.queue, last.queue),
+            ttft_p50_s: median(&self.first),
+            gap_p50_s: median(&self.gaps),
             drafts: (last.drafts.0 - first.drafts.0, last.drafts.1 - first.drafts.1),
         }
     }
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }

@@ -141,6 +141,15 @@ impl Server {
         Ok(rendered)
     }
 
+    /// Takes the event loop for the writing of a page that is asked for at `now`; returns when it is done.
+    pub(super) fn page(&mut self, now: Offset) -> Offset {
+        if self.profile.api.page_us == 0.0 {
+            return now;
+        }
+        self.loop_free = now.max(self.loop_free) + micros(self.profile.api.page_us);
+        self.loop_free
+    }
+
     /// The client of request `id` left.
     pub(super) fn abort(&mut self, id: u64) {
         if let Some((_, engine)) = self.live.remove(&id) {

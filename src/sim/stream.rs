@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::Stream;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -74,7 +76,49 @@ struct Streaming {
     ready: VecDeque<Bytes>,
     /// Messages that may still come before the stream is cut.
     left: Option<usize>,
+    /// The next poll ends the stream with an error.
+    broken: bool,
     _counted: Counted,
+}
+
+impl Streaming {
+    /// Breaks the response off at the next poll: what was sent before gets on its way first.
+    fn break_off(&mut self, context: &Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        self.broken = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Stream for Streaming {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let state = &mut *self;
+        loop {
+            if let Some(chunk) = state.ready.pop_front() {
+                return Poll::Ready(Some(Ok(chunk)));
+            }
+            if state.answer.ended() {
+                return Poll::Ready(None);
+            }
+            if state.broken {
+                return Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into())));
+            }
+            if state.left == Some(0) {
+                return state.break_off(context);
+            }
+            let Some(message) = ready!(state.messages.poll_recv(context)) else {
+                // The driver drops its end only when the server dies.
+                return state.break_off(context);
+            };
+            state.left = state.left.map(|n| n - 1);
+            state.answer.chunks(message, &mut state.ready);
+            if state.answer.ended() {
+                state.guard.ended();
+            }
+        }
+    }
 }
 
 /// The body of a streamed answer; cut after `cut` messages, if a number is given.
@@ -85,29 +129,8 @@ pub(super) fn body(
     cut: Option<usize>,
     counted: Counted,
 ) -> Body {
-    let state = Streaming { answer, messages, guard, ready: VecDeque::new(), left: cut, _counted: counted };
-    Body::from_stream(stream::try_unfold(state, |mut state| async move {
-        loop {
-            if let Some(chunk) = state.ready.pop_front() {
-                return Ok(Some((chunk, state)));
-            }
-            if state.answer.ended() {
-                return Ok(None);
-            }
-            if state.left == Some(0) {
-                return Err(broken().await);
-            }
-            let Some(message) = state.messages.recv().await else {
-                // The driver drops its end only when the server dies.
-                return Err(broken().await);
-            };
-            state.left = state.left.map(|n| n - 1);
-            state.ready.extend(state.answer.chunks(message));
-            if state.answer.ended() {
-                state.guard.ended();
-            }
-        }
-    }))
+    let ready = VecDeque::with_capacity(4);
+    Body::from_stream(Streaming { answer, messages, guard, ready, left: cut, broken: false, _counted: counted })
 }
 
 /// The body of a whole answer; `None` if the server died before its end.
@@ -121,12 +144,6 @@ pub(super) async fn whole(
     }
     guard.ended();
     Some(answer.body())
-}
-
-/// The error that breaks a response off, once what was sent before it is on its way.
-async fn broken() -> io::Error {
-    tokio::task::yield_now().await;
-    io::ErrorKind::ConnectionReset.into()
 }
 
 /// An HTTP date: `Tue, 01 Dec 2026 02:49:51 GMT`.

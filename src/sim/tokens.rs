@@ -4,6 +4,8 @@
 //! character. The words that answers are made of have ids of their own, so that an answer that
 //! comes back in a conversation has the ids with which it was cached.
 
+use std::fmt::Write;
+
 use super::chance::mix;
 
 /// Beginning of a message, as the chat template writes it.
@@ -53,25 +55,33 @@ pub(super) fn encode_chat<'a>(messages: impl Iterator<Item = (&'a str, &'a str)>
 
 /// Text of one token; ids that are not words of an answer have no text that could be known again.
 pub(super) fn decode(id: u32) -> String {
+    let mut text = String::with_capacity(5);
+    decode_into(&mut text, id);
+    text
+}
+
+/// Appends the text of one token, which has nothing in it that JSON would escape.
+pub(super) fn decode_into(text: &mut String, id: u32) {
     if (FIRST_WORD..FIRST_OTHER).contains(&id) {
         let (a, b) = ((id - FIRST_WORD) / SYLLABLES, (id - FIRST_WORD) % SYLLABLES);
-        let mut word = String::with_capacity(5);
-        word.push(' ');
+        text.push(' ');
         for s in [a, b] {
-            word.push(char::from(CONSONANTS[(s / 5) as usize]));
-            word.push(char::from(VOWELS[(s % 5) as usize]));
+            text.push(char::from(CONSONANTS[(s / 5) as usize]));
+            text.push(char::from(VOWELS[(s % 5) as usize]));
         }
-        word
-    } else {
-        match id {
-            0 => "<|pad|>".into(),
-            1 => "<|bos|>".into(),
-            2 => "<|eos|>".into(),
-            IM_START => "<|im_start|>".into(),
-            IM_END => "<|im_end|>".into(),
-            _ => format!(" t{id}"),
-        }
+        return;
     }
+    text.push_str(match id {
+        0 => "<|pad|>",
+        1 => "<|bos|>",
+        2 => "<|eos|>",
+        IM_START => "<|im_start|>",
+        IM_END => "<|im_end|>",
+        _ => {
+            let _ = write!(text, " t{id}");
+            return;
+        }
+    });
 }
 
 fn id_of(piece: &str) -> u32 {
@@ -139,6 +149,13 @@ mod tests {
         let count = |messages: &[(&str, &str)]| encode_chat(messages.iter().copied(), true).len();
         assert_eq!(count(&[("user", "import os and count the files")]), 16);
         assert_eq!(count(&[("system", "be brief"), ("user", "hi")]), 18);
+    }
+
+    #[test]
+    fn no_token_has_a_text_that_json_would_escape() {
+        for id in 0..VOCABULARY {
+            assert!(decode(id).bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'"' && b != b'\\'), "{id}");
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ async fn the_lowest_priority_number_is_served_first_where_the_policy_looks_at_it
             });
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        tokio::time::sleep(Duration::from_millis(50)).await;
         let text = page(addr).await;
         assert_eq!(value(&text, "vllm:num_requests_running{engine=\"0\",model_name=\"tiny\"}"), 1.0);
         assert_eq!(value(&text, "vllm:num_requests_waiting{engine=\"0\",model_name=\"tiny\"}"), 3.0);

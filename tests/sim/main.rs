@@ -8,8 +8,10 @@
 
 mod against_real;
 mod answers;
+mod bands;
 mod engines;
 mod faults;
+mod held_out;
 mod options;
 mod page;
 mod presets;

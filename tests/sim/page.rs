@@ -3,28 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plimsoll::sim::{self, Profile};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use plimsoll::model::time::{Clock, ClockKind};
+use plimsoll::sim::Profile;
+use serde_json::json;
 
-async fn serve(profile: Profile) -> SocketAddr {
-    let listener = sim::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let addr = listener.local_addr().unwrap();
-    tokio::spawn(sim::serve(listener, profile, 7, std::future::pending()));
-    addr
-}
+use super::wire::{JSON, chat, hello, raw, serve};
 
 async fn send(addr: SocketAddr, method: &str, path: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(addr).await.unwrap();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
-    text.split_once("\r\n\r\n").unwrap().1.to_owned()
+    raw(addr, method, path, JSON, body).await.1
 }
 
 /// Comments and series identities of a page, in order, without values. Of the series whose labels
@@ -113,4 +99,27 @@ async fn without_statistics_the_page_has_no_engine() {
     let page = send(addr, "GET", "/metrics", "").await;
     assert!(!page.contains("vllm:"));
     assert!(page.contains("python_info"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn writing_the_page_takes_the_event_loop_and_what_is_on_it_waits() {
+    let clock = Clock::start(ClockKind::Simulated);
+    let mut profile = Profile::named("roomy").unwrap();
+    profile.cost.jitter = 0.0;
+    profile.api.page_us = 50_000.0;
+    let addr = serve(profile).await;
+    let asked = clock.now();
+    send(addr, "GET", "/metrics", "").await;
+    // Timers of the runtime tick in milliseconds.
+    assert!((50..=51).contains(&clock.now().since(asked).as_millis()), "{:?}", clock.now().since(asked));
+    let asked = clock.now();
+    chat(addr, hello(json!({}))).await;
+    let alone = clock.now().since(asked);
+    let asked = clock.now();
+    let page = tokio::spawn(raw(addr, "GET", "/metrics", "", ""));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    chat(addr, hello(json!({}))).await;
+    let behind = clock.now().since(asked);
+    page.await.unwrap();
+    assert!(behind >= alone + Duration::from_millis(49), "{behind:?} behind a page, {alone:?} alone");
 }

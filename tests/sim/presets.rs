@@ -8,6 +8,8 @@ fn load(streams: &[usize], seconds: u64, prompt: usize, answer: usize) -> Load {
     Load {
         streams: streams.to_vec(),
         length: Duration::from_secs(seconds),
+        ramp: Duration::ZERO,
+        warmup: Duration::ZERO,
         scrape: Duration::from_millis(500),
         prompt,
         shared: 0,

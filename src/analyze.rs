@@ -24,6 +24,7 @@ use crate::workload::WorkloadSpec;
 
 mod bottleneck;
 mod client;
+mod hardware;
 mod plots;
 mod quantiles;
 mod server;
@@ -156,14 +157,20 @@ impl<'a> Analysis<'a> {
     pub fn verdict(&self) -> Verdict {
         let recording = self.recording;
         let header = &recording.header;
-        let steps: Vec<StepVerdict> = recording.steps.iter().map(|s| self.step(s)).collect();
+        let mut steps: Vec<StepVerdict> = recording.steps.iter().map(|s| self.step(s)).collect();
+        // What informing rules say, some of them against the run's own first clean step.
+        let judge = self.judge.with_series(&hardware::reference_clocks(recording, &steps));
+        let remarks = diagnose::remarks(&judge);
+        for (step, caveats) in steps.iter_mut().zip(remarks.steps) {
+            step.caveats.extend(caveats);
+        }
         // Failures of a server that went away say nothing of what it carries.
         let lost = |s: &&StepVerdict| s.cut_short == Some(CutShort::TargetLost);
         let history: Vec<Past> = steps.iter().filter(|s| !lost(s)).map(past).collect();
         let firing = lowest_firing(&history);
         let clean = highest_clean_below(&history, firing.unwrap_or(f64::INFINITY));
         let first = firing.and_then(|level| self.first_alert(&steps, level));
-        let explanation = first.as_ref().and_then(|(step, alert)| self.explain(*step, alert));
+        let explanation = first.as_ref().and_then(|(step, alert)| self.explain(&judge, *step, alert));
         let first_alert = first.as_ref().map(|(step, alert)| self.named(&steps[*step], alert));
         let outcome = match (&first_alert, recording.ended.map(|e| e.reason)) {
             (Some(_), _) => RunOutcome::Alert,
@@ -209,6 +216,8 @@ impl<'a> Analysis<'a> {
             lowest_firing_concurrency: firing,
             confirmed: confirmed(&history),
             prediction: self.predict(first.as_ref().map(|(step, _)| *step), clean),
+            hardware: explanation.as_ref().and_then(|e| hardware::limit(&judge, e)),
+            void: None,
             explanation,
             as_deployed: self.judge.as_deployed(),
             gate: None,
@@ -216,6 +225,9 @@ impl<'a> Analysis<'a> {
             steps,
         };
         verdict.caveats = self.caveats(&verdict);
+        if let Some(void) = remarks.void {
+            hardware::make_void(&mut verdict, void);
+        }
         verdict.gate = self.gate(&verdict);
         verdict
     }
@@ -240,9 +252,9 @@ impl<'a> Analysis<'a> {
         diagnose::predict(&self.judge, spans.get(step.unwrap_or(spans.len().checked_sub(1)?))?, clean)
     }
 
-    fn explain(&self, step: usize, alert: &AlertVerdict) -> Option<Explanation> {
+    fn explain(&self, judge: &Judge<'_>, step: usize, alert: &AlertVerdict) -> Option<Explanation> {
         let span = self.recording.steps.get(step)?;
-        Some(diagnose::explain(&self.judge, span, alert))
+        Some(diagnose::explain(judge, span, alert))
     }
 
     fn named(&self, step: &StepVerdict, alert: &AlertVerdict) -> FirstAlert {

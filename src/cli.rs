@@ -29,6 +29,8 @@ pub enum Command {
     Query(QueryArgs),
     /// Hand a recording's data to other tools
     Export(ExportArgs),
+    /// Judge a live server by the same rules, without any load
+    Watch(WatchArgs),
     /// Print the rules with the scenario's limits filled in, ready for Prometheus
     Rules(RulesArgs),
     /// Serve the stand-in vLLM in real time
@@ -211,6 +213,37 @@ pub enum ExportFormat {
     Csv,
     /// One object a step with the keys of `vllm bench serve`
     VllmBench,
+}
+
+/// `watch`.
+#[derive(Debug, Default, Args)]
+pub struct WatchArgs {
+    /// Base URL of the server, with or without /v1, or the URL of its metrics page
+    pub url: String,
+    /// API key for the metrics page, if it asks for one
+    #[arg(long, value_name = "KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// Header to send with each request; may be repeated
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    pub headers: Vec<String>,
+    /// Rule file to judge by, instead of the shipped alerts; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub rules: Vec<String>,
+    /// Targets: ttft:p99:1s,itl:p99:100ms
+    #[arg(long, value_name = "TARGETS")]
+    pub slo: Option<String>,
+    /// Where the GPU is read: auto, nvml, dcgm=URL, smi=FILE or off
+    #[arg(long, value_name = "SOURCE", default_value = "off")]
+    pub gpu: String,
+    /// Watch for as long as the rules need, print the answer, and end: 0 all quiet, 99 an alert fires, 4 not known
+    #[arg(long)]
+    pub once: bool,
+    /// How long `--once` watches, e.g. 90s; default: what the rules need
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "once")]
+    pub window: Option<Duration>,
+    /// Answer as JSON on standard output; without --once, a line for each change
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `rules`.

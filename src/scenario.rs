@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::GpuSpec;
+use crate::gpu::{GpuSpec, Source};
 use crate::ladder::LadderSpec;
 use crate::load::{ArrivalSpec, TargetSpec};
 use crate::model::units;
@@ -269,6 +269,14 @@ impl Scenario {
         if self.sim.is_some() && self.target.url != TargetSpec::default().url {
             return Err("the scenario has both a [sim] and a target.url, expected one of them".into());
         }
+        if self.sim.is_some() && !matches!(self.gpu.source, Source::Auto | Source::Off) {
+            return Err(format!(
+                "gpu.source (--gpu) is `{}`, but a run against the stand-in reads the stand-in's own GPU, \
+                 since another would not follow simulated time: expected auto or off",
+                self.gpu.source
+            ));
+        }
+        self.gpu.check()?;
         self.slo.check()
     }
 }
@@ -331,6 +339,8 @@ mod tests {
             ("[rules]\nscrape_interval = \"0s\"", "scrape_interval"),
             ("[gate]\nmin_clean_concurrency = nan", "min_clean"),
             ("[ladder]\nhold = \"90\"", "90"),
+            ("[gpu]\nsource = \"nvml\"\n[sim]\nprofile = \"x\"", "gpu.source (--gpu) is `nvml`"),
+            ("[gpu]\ninterval = \"10ms\"", "gpu.interval"),
         ] {
             let error = Scenario::parse(text, "s.toml").unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

@@ -1,5 +1,6 @@
 //! What the plots need beyond the verdict, cut out of the recording.
 
+use crate::gpu::field::{REASONS, Weight};
 use crate::model::plot::{GapBin, GapHistogram, GpuTraces, PlotData, Trace, TtftDot};
 use crate::model::recording::Recording;
 use crate::model::request::Outcome;
@@ -76,7 +77,10 @@ fn histograms(recording: &Recording) -> Vec<GapHistogram> {
 }
 
 fn gpus(recording: &Recording) -> Vec<GpuTraces> {
+    let suspect: u64 = REASONS.iter().filter(|r| r.weight == Weight::Suspect).map(|r| r.bit).sum();
     let mut out: Vec<GpuTraces> = Vec::new();
+    // Of each device: whether it was slowed at its last reading.
+    let mut slowed: Vec<bool> = Vec::new();
     for scrape in recording.scrapes.iter().filter(|s| s.source == SourceKind::Gpu) {
         let Ok(samples) = &scrape.result else { continue };
         let at_s = scrape.sent.as_secs_f64();
@@ -84,12 +88,24 @@ fn gpus(recording: &Recording) -> Vec<GpuTraces> {
             let Some(device) = sample.labels.get("gpu") else { continue };
             let i = out.iter().position(|g| g.device == device).unwrap_or_else(|| {
                 out.push(GpuTraces { device: device.to_owned(), ..GpuTraces::default() });
+                slowed.push(false);
                 out.len() - 1
             });
             let trace = match sample.labels.name() {
                 "DCGM_FI_DEV_SM_CLOCK" => &mut out[i].sm_clock_mhz,
                 "DCGM_FI_DEV_GPU_TEMP" => &mut out[i].temperature_c,
                 "DCGM_FI_DEV_POWER_USAGE" => &mut out[i].power_w,
+                "DCGM_FI_DEV_CLOCKS_EVENT_REASONS" => {
+                    let now = sample.value as u64 & suspect != 0;
+                    let before = std::mem::replace(&mut slowed[i], now);
+                    match out[i].throttled_s.last_mut() {
+                        // A stretch lasts until a reading says that it is over.
+                        Some(last) if before => last[1] = at_s,
+                        _ if now => out[i].throttled_s.push([at_s, at_s]),
+                        _ => {}
+                    }
+                    continue;
+                }
                 _ => continue,
             };
             trace.push((at_s, Some(sample.value)));

@@ -21,18 +21,30 @@ use super::{probe, run, simulate};
 pub fn check(args: &RunArgs) -> anyhow::Result<Exit> {
     let prepared = Prepared::new(args)?;
     let runtime = run::runtime(prepared.clock())?;
-    let (target, panel) = runtime.block_on(look(&prepared))?;
+    let seen = runtime.block_on(look(&prepared))?;
     super::answer(|out| {
-        describe(out, &target)?;
-        match &panel {
-            Some(panel) => write!(out, "{panel}")?,
-            None => writeln!(out, "gpu       not read; --gpu dcgm=URL reads a server's exporter")?,
+        describe(out, &seen.target)?;
+        match &seen.panel {
+            Ok(Some(panel)) => write!(out, "{panel}")?,
+            Ok(None) => writeln!(out, "gpu       not read: it is switched off")?,
+            // The usual case: the client stands beside a server without being on its machine.
+            Err(error) => writeln!(
+                out,
+                "gpu       not read: {error}\n          --gpu dcgm=URL reads the exporter of the server's machine, smi=FILE its log"
+            )?,
         }
         Ok(plan(out, &prepared)?)
     })
 }
 
-async fn look(prepared: &Prepared) -> anyhow::Result<(Target, Option<gpu::Panel>)> {
+/// What was found.
+struct Seen {
+    target: Target,
+    /// The GPU; none if it is switched off, or why it cannot be read.
+    panel: Result<Option<gpu::Panel>, gpu::GpuError>,
+}
+
+async fn look(prepared: &Prepared) -> anyhow::Result<Seen> {
     let clock = Clock::start(prepared.clock());
     let mut scenario = prepared.scenario.clone();
     if let Some(profile) = &scenario.sim {
@@ -44,15 +56,12 @@ async fn look(prepared: &Prepared) -> anyhow::Result<(Target, Option<gpu::Panel>
     let target = probe::target(prepared, &scenario, &clock).await?;
     probe::metrics(&target, &scenario, &prepared.rules).await?;
     probe::fits(&probe::workload(&scenario, "check", &target)?, &target)?;
-    let panel = match scenario.sim {
-        Some(_) => None,
-        None => match gpu::check(&scenario.gpu, clock).await {
-            // The usual case: the client stands beside a server without being on its machine.
-            Err(gpu::GpuError::Unavailable { .. }) if !scenario.gpu.required => None,
-            panel => panel.map_err(probe::gpu)?,
-        },
+    let panel = match gpu::check(&simulate::gpu(&scenario), clock).await {
+        // What the run itself would say: it goes on, and why there is no GPU is one line.
+        Err(error @ gpu::GpuError::Unavailable { .. }) if !scenario.gpu.required => Err(error),
+        panel => Ok(panel.map_err(probe::gpu)?),
     };
-    Ok((target, panel))
+    Ok(Seen { target, panel })
 }
 
 fn describe(out: &mut dyn Write, target: &Target) -> std::io::Result<()> {

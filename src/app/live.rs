@@ -23,6 +23,8 @@ use super::tape::{Tape, Woke};
 
 /// How often the run looks around while a step goes on.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long before the end of a step the slow readings of the GPU are taken, so that they belong to it.
+const BORDER: Duration = Duration::from_secs(1);
 /// For how long no request may get through before the target counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(10);
 /// Failures of that kind in a row before the target counts as lost.
@@ -111,9 +113,15 @@ impl Live<'_> {
         }
         let begun = self.clock.now();
         self.tape.put(Event::MeasureStarted { at: begun, step: plan.step }).await?;
+        self.step_border();
         let mut until = begun + lengths.hold;
         while let Waited::Through = cut {
-            cut = self.wait("measure", until).await?;
+            let border = until - BORDER.min(until.since(begun) / 4);
+            cut = self.wait("measure", border).await?;
+            if let Waited::Through = cut {
+                self.step_border();
+                cut = self.wait("measure", until).await?;
+            }
             if let Waited::Stop(_) = cut {
                 break;
             }
@@ -133,7 +141,6 @@ impl Live<'_> {
         };
         let end = self.clock.now();
         self.tape.put(Event::StepEnded { at: end, step: plan.step, cut_short }).await?;
-        self.step_border();
         Ok((self.judge(plan.step)?.0, cut_short))
     }
 

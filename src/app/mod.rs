@@ -23,6 +23,7 @@ mod run;
 mod simulate;
 mod steps;
 mod tape;
+pub mod watch;
 
 /// Runs a command to its exit code.
 ///
@@ -36,6 +37,7 @@ pub fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Query(args) => answer(|out| query::query(&args, out)),
         Command::Export(args) => answer(|out| export::export(&args, out)),
         Command::Rules(args) => rules::rules(&args),
+        Command::Watch(args) => watch::watch(&args),
         Command::Sim(args) => simulate::simulate(&args),
         Command::Schema => answer(|out| Ok(report::schema::write(out)?)),
         Command::Completions { shell } => {

@@ -78,7 +78,7 @@ fn rule_files(scenario: &Scenario) -> Result<Vec<RuleFile>, Refusal> {
         let says = format!("rules.engine is `{}`, for which no rules are shipped", spec.engine);
         return Err(Refusal::usage(says, "use vllm, or bring rules with rules.files and a facts file"));
     }
-    let gpu = scenario.gpu.source != crate::gpu::Source::Off && scenario.sim.is_none();
+    let gpu = scenario.gpu.source != crate::gpu::Source::Off;
     let shipped = builtin::files(&spec.engine, gpu);
     if spec.files.is_empty() {
         return Ok(shipped);

@@ -164,10 +164,7 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
         }
         None => None,
     };
-    let gpu = match scenario.sim {
-        Some(_) => None,
-        None => gpu::start(&scenario.gpu, clock, tape.sender()).await.map_err(probe::gpu)?,
-    };
+    let gpu = gpu::start(&simulate::gpu(&scenario), clock, tape.sender()).await.map_err(probe::gpu)?;
     let reset = scenario
         .ladder
         .prefix_reset
@@ -185,7 +182,7 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
 }
 
 /// Counts Ctrl-Cs. The first ends the run cleanly; the second ends the process at once.
-fn interrupts() -> watch::Receiver<u32> {
+pub fn interrupts() -> watch::Receiver<u32> {
     let (count, receiver) = watch::channel(0);
     tokio::spawn(async move {
         // What `timeout`, CI and Kubernetes send ends a run as cleanly as Ctrl-C does.

@@ -6,8 +6,9 @@ use anyhow::Context;
 
 use crate::cli::SimArgs;
 use crate::error::{Exit, Refusal};
+use crate::gpu::{GpuSpec, Source};
 use crate::model::time::{Clock, ClockKind};
-use crate::scenario::SimSpec;
+use crate::scenario::{Scenario, SimSpec};
 use crate::sim::profile::Fault;
 use crate::sim::{self, Profile};
 
@@ -69,6 +70,19 @@ fn asked_for(args: &SimArgs) -> Result<Profile, Refusal> {
 #[derive(serde::Deserialize)]
 struct One {
     fault: Fault,
+}
+
+/// Where the GPU of a run is read: the stand-in's own page where one is under test, else as the scenario says.
+/// `scenario.target.url` is the stand-in's real address by then.
+pub fn gpu(scenario: &Scenario) -> GpuSpec {
+    match (&scenario.sim, &scenario.gpu.source) {
+        (Some(_), Source::Auto) => {
+            let source = Source::Dcgm(format!("{}/dcgm/metrics", scenario.target.url));
+            // Its readings are as fresh as they are asked for, at any scale of time.
+            GpuSpec { source, ..scenario.gpu.scaled(scenario.time_scale) }
+        }
+        _ => scenario.gpu.clone(),
+    }
 }
 
 /// A named profile with the scenario's changes laid over it.

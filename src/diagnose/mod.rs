@@ -3,6 +3,7 @@
 //! ```text
 //! explain(&judge, &span, &alert)              -> Explanation       why the alert of this step fired
 //! predict(&judge, &span, measured)            -> Option<Prediction> what the sizes say should fit
+//! remarks(&judge)                             -> Remarks           what informing rules say of each step, and of the run
 //! ```
 //!
 //! What a cause looks like, what to say of it and what to do stands in the rule files: a pair
@@ -14,17 +15,19 @@ mod moved;
 pub mod numbers;
 mod predict;
 pub mod rank;
+mod remarks;
 
 use crate::model::sample::Labels;
 use crate::model::step::StepSpan;
 use crate::model::units::human_seconds;
 use crate::model::verdict::{AlertVerdict, Confidence, Evidence, Explanation, RuledOut};
-use crate::rules::{Judge, Lens};
+use crate::rules::{Alert, Judge, Lens};
 
 use numbers::Numbers;
 use rank::{Candidate, Ranking};
 
 pub use predict::predict;
+pub use remarks::{Remarks, remarks};
 
 /// A pair that held less than this share of the time explains nothing.
 pub const LEAST_SHARE: f64 = 0.5;
@@ -39,7 +42,10 @@ pub fn explain(judge: &Judge<'_>, span: &StepSpan, alert: &AlertVerdict) -> Expl
     let numbers = Numbers::read(judge, &lens, span, window, &labels);
     let ranking = rank::rank(judge, &lens, span, &alert.alert, window, &labels);
     match &ranking.winner {
-        Some(winner) => explained(&numbers, &ranking, winner, alert),
+        Some(winner) => {
+            let summary = remarks::summary(&lens, winner.pair, window);
+            explained(&numbers, &ranking, winner, alert, summary)
+        }
         None => unexplained(judge, span, &numbers, &ranking),
     }
 }
@@ -55,12 +61,30 @@ fn window(span: &StepSpan, alert: &AlertVerdict, lens: &Lens<'_>) -> (f64, f64) 
     if lens.times(from, to).len() < FEW { (start, end) } else { (from, to) }
 }
 
-fn explained(numbers: &Numbers, ranking: &Ranking<'_>, winner: &Candidate<'_>, alert: &AlertVerdict) -> Explanation {
+/// How a finding begins that is about the hardware.
+const THE_HARDWARE: &str = "the hardware, not the configuration";
+
+/// Whether an alert that the pair explains is the hardware's, not the configuration's.
+pub fn is_hardware(pair: &Alert) -> bool {
+    pair.annotations.get("plimsoll_cause").is_some_and(|c| c == "hardware")
+}
+
+/// `summary` is the rule's own, filled in, for where the finding has a hole.
+fn explained(
+    numbers: &Numbers,
+    ranking: &Ranking<'_>,
+    winner: &Candidate<'_>,
+    alert: &AlertVerdict,
+    summary: Option<String>,
+) -> Explanation {
     let note = |key: &str| winner.pair.annotations.get(key);
-    let summary = note("plimsoll_says")
+    let mut summary = note("plimsoll_says")
         .and_then(|text| fill::fill(text, numbers))
-        .or_else(|| note("summary").cloned())
+        .or(summary)
         .unwrap_or_else(|| winner.pair.name.clone());
+    if is_hardware(winner.pair) && !summary.starts_with(THE_HARDWARE) {
+        summary = format!("{THE_HARDWARE}: {summary}");
+    }
     let advice = note("plimsoll_advice").map_or("", String::as_str);
     Explanation {
         pair: winner.pair.name.clone(),
@@ -84,7 +108,7 @@ fn evidence(numbers: &Numbers, winner: &Candidate<'_>, alert: &AlertVerdict) -> 
         }
     }
     let first = Evidence { says, expr: Some(winner.pair.expr.to_string()), median: None, max: None };
-    std::iter::once(first).chain(numbers.evidence()).collect()
+    std::iter::once(first).chain(numbers.evidence(is_hardware(winner.pair))).collect()
 }
 
 fn ruled_out(numbers: &Numbers, loser: &Candidate<'_>, winner: &str) -> RuledOut {

@@ -38,6 +38,8 @@ const SIGNALS: &[(&str, &[&str], Form)] = &[
     ("draft_acceptance", &["plimsoll:draft_acceptance"], Form::Ratio),
     ("gpu_clock", &["plimsoll:gpu_sm_clock"], Form::Count),
     ("gpu_temp", &["plimsoll:gpu_temperature"], Form::Count),
+    ("gpu_neighbours", &["plimsoll_gpu_neighbours"], Form::Count),
+    ("gpu_neighbour_mib", &["plimsoll_gpu_neighbour_memory_bytes / 1048576"], Form::Count),
 ];
 
 /// Means of a histogram over the step: growth of the sum over growth of the count.
@@ -56,6 +58,9 @@ const SHOWN: &[(&str, &str)] = &[
     ("kv_usage", "KV cache usage"),
     ("free_blocks", "free blocks"),
 ];
+
+/// Signals that an explanation by the hardware shows first, where they are known.
+const HARDWARE: &[(&str, &str)] = &[("gpu_clock", "GPU clock in MHz"), ("gpu_temp", "GPU temperature in °C")];
 
 /// Middle and ends of what a signal was.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,10 +193,12 @@ impl Numbers {
         self.signals.get(name).and_then(|s| middle(&s.sorted))
     }
 
-    /// The signals that every explanation shows.
-    pub(super) fn evidence(&self) -> Vec<Evidence> {
-        SHOWN
+    /// The signals that every explanation shows, and before them those of the hardware where that is the cause.
+    pub(super) fn evidence(&self, hardware: bool) -> Vec<Evidence> {
+        let first = if hardware { HARDWARE } else { &[] };
+        first
             .iter()
+            .chain(SHOWN)
             .filter_map(|(name, words)| {
                 let s = self.signals.get(name)?;
                 let says = match *name {

@@ -95,7 +95,7 @@ impl Panel {
 
 impl fmt::Display for Panel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gpu      {}", self.source)?;
+        write!(f, "gpu       {}", self.source)?;
         if let Some(driver) = &self.driver {
             write!(f, ", driver {driver}")?;
         }
@@ -192,7 +192,7 @@ mod tests {
             }],
         };
         let expected = "\
-gpu      nvml, driver 570.00, 212 us a round
+gpu       nvml, driver 570.00, 212 us a round
   0      Mock H200, GPU-a, at 00000000:5D:00.0
          now      1215 of 1980 MHz SM, 88 °C, 120 W drawn
          limits   hardware at 89 °C

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::model::recording::{Event, Note};
@@ -25,7 +24,7 @@ use super::{Depth, GpuError, GpuNote, GpuReading, GpuSource, NoteCode, nvml};
 #[derive(Debug)]
 pub struct Poller {
     panel: Panel,
-    border: Arc<AtomicBool>,
+    border: Arc<Notify>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
@@ -36,9 +35,10 @@ impl Poller {
         &self.panel
     }
 
-    /// Tells that a step begins or ends: the next round also reads what is slow, such as the process list.
+    /// Tells that a step begins or is about to end: a round is read at once that also has what is slow, such as
+    /// the process list. A page or a log tells everything each time, and is left to its rhythm.
     pub fn step_border(&self) {
-        self.border.store(true, Ordering::Relaxed);
+        self.border.notify_one();
     }
 
     /// Ends the polling, after a last round at which the slow readings are taken too.
@@ -163,7 +163,7 @@ async fn open(spec: &GpuSpec, clock: Clock) -> Result<Option<Opened>, GpuError> 
 }
 
 fn run(opened: Opened, interval: Duration, clock: Clock, events: UnboundedSender<Event>) -> Poller {
-    let border = Arc::new(AtomicBool::new(false));
+    let border = Arc::new(Notify::new());
     let (stop, stopped) = oneshot::channel();
     let panel = opened.panel.clone();
     let mut task =
@@ -183,7 +183,7 @@ struct Task {
     reader: Reader,
     clock: Clock,
     events: UnboundedSender<Event>,
-    border: Arc<AtomicBool>,
+    border: Arc<Notify>,
     /// Instant of the last group of a log: a log that goes backwards is not followed.
     last_log: Option<Offset>,
     failing: bool,
@@ -192,15 +192,20 @@ struct Task {
 impl Task {
     async fn run(mut self, interval: Duration, mut stopped: oneshot::Receiver<()>) {
         let mut next = self.clock.now() + interval;
+        let has_depth = matches!(self.reader, Reader::Direct(_) | Reader::Thread(_));
+        let border = Arc::clone(&self.border);
         loop {
             tokio::select! {
                 biased;
                 // Also when the poller is gone.
                 _ = &mut stopped => break,
+                () = border.notified(), if has_depth => {
+                    self.round(Depth::Border).await;
+                    continue;
+                }
                 () = self.clock.sleep_until(next) => {}
             }
-            let depth = if self.border.swap(false, Ordering::Relaxed) { Depth::Border } else { Depth::Round };
-            self.round(depth).await;
+            self.round(Depth::Round).await;
             // A round that took long skips those that it delayed.
             next = next + interval;
             while next <= self.clock.now() {

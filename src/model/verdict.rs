@@ -57,6 +57,11 @@ pub struct Verdict {
     pub confirmed: Option<bool>,
     /// Why the first alert fired.
     pub explanation: Option<Explanation>,
+    /// Set where the hardware explains the first alert (a GPU that is hot, slowed or shared): the capacity found is then
+    /// that of the hardware in this state, not of the configuration. `null` where nothing speaks of the hardware.
+    pub hardware: Option<HardwareLimit>,
+    /// Why the run is void, so that it has no answer: memory of the GPU that could not be corrected. `null` if it is not.
+    pub void: Option<String>,
     /// Every other alert that fired, by onset.
     pub other_alerts: Vec<FirstAlert>,
     /// What the sizes say the limit should be, where they are known.
@@ -182,6 +187,15 @@ pub struct Explanation {
     pub ruled_out: Vec<RuledOut>,
     /// What to do, most useful first.
     pub advice: Vec<String>,
+}
+
+/// The hardware limits, not the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HardwareLimit {
+    /// Name of the pair rule that says so.
+    pub pair: String,
+    /// The finding in a sentence.
+    pub says: String,
 }
 
 /// How sure a diagnosis is.

@@ -44,12 +44,18 @@ pub fn tone(outcome: RunOutcome) -> Tone {
 
 /// The answer in one sentence, with its full stop.
 pub fn sentence(v: &Verdict) -> String {
+    if v.void.is_some() {
+        return "The run is void: the GPU had errors that could not be corrected.".into();
+    }
     match (v.outcome, &v.first_alert) {
         (RunOutcome::Alert, Some(a)) => {
             let (name, at) = (plain(&a.alert), level(v, a.concurrency));
+            let limit = if v.hardware.is_some() { " The hardware limits this, not the configuration." } else { "" };
             match v.highest_clean_concurrency {
-                Some(clean) => format!("{name} fires first, at {at}; at {} every rule stays quiet.", number(clean)),
-                None => format!("{name} fires first, at {at}; no lower level is known to be clean."),
+                Some(clean) => {
+                    format!("{name} fires first, at {at}; at {} every rule stays quiet.{limit}", number(clean))
+                }
+                None => format!("{name} fires first, at {at}; no lower level is known to be clean.{limit}"),
             }
         }
         (RunOutcome::Clean, _) => format!("No alert fires{}: the limit is higher.", up_to(v)),
@@ -100,6 +106,9 @@ fn entry(label: &'static str, tone: Tone, lines: Vec<String>) -> Entry {
 
 /// The first entry: what fired first, or that nothing did, or that nobody knows.
 fn headline(v: &Verdict) -> Entry {
+    if let Some(why) = &v.void {
+        return entry("no answer", Tone::Doubt, vec![format!("the run is void: {}", plain(why))]);
+    }
     match (v.outcome, &v.first_alert) {
         (RunOutcome::Alert, Some(a)) => {
             let clean = match (v.highest_clean_concurrency, v.confirmed) {
@@ -111,6 +120,11 @@ fn headline(v: &Verdict) -> Entry {
             let head = format!("{} at {} ({clean})", plain(&a.alert), level(v, a.concurrency));
             let mut lines = vec![head, moments(a)];
             lines.extend(a.summary.as_ref().map(|s| plain(s)));
+            if v.hardware.is_some() {
+                lines.push(
+                    "what was found is the limit of this hardware in this state, not of the configuration".into(),
+                );
+            }
             entry("first alert", Tone::Bad, lines)
         }
         (RunOutcome::Clean, _) => {

@@ -158,8 +158,16 @@ impl Row {
         self.spread(&format!("gpu{i}_temperature"), "_c", &g.temperature_c);
         self.spread(&format!("gpu{i}_power"), "_w", &g.power_w);
         self.number(&format!("gpu{i}_energy_j_per_1k_tokens"), g.energy_j_per_1k_tokens);
-        let reasons: Vec<&str> = g.throttle_reasons.iter().map(|t| t.reason.as_str()).collect();
+        let reasons: Vec<String> =
+            g.throttle_reasons.iter().map(|t| format!("{} {}", t.reason, t.share_ratio)).collect();
         self.text(&format!("gpu{i}_throttle_reasons"), &reasons.join("; "));
+        let whole = |n: Option<u64>| n.map(|n| n as f64);
+        self.number(&format!("gpu{i}_neighbours"), whole(g.neighbours));
+        self.number(&format!("gpu{i}_neighbour_memory_bytes"), whole(g.neighbour_memory_bytes));
+        self.number(&format!("gpu{i}_neighbour_sm_pct"), g.neighbour_sm_pct);
+        self.number(&format!("gpu{i}_ecc_uncorrected"), whole(g.ecc_uncorrected));
+        let xids: Vec<String> = g.xids.iter().map(u32::to_string).collect();
+        self.text(&format!("gpu{i}_xids"), &xids.join("; "));
     }
 }
 

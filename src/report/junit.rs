@@ -9,6 +9,7 @@ use std::time::Duration;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::answer;
+use super::gpu;
 use super::rows;
 use super::text::{level, plain};
 use crate::model::verdict::{CheckState, RunOutcome, StepOutcome, StepVerdict, Verdict};
@@ -34,6 +35,10 @@ fn report(v: &Verdict) -> Report {
     answer.set_time(seconds(v.duration_s));
     answer.set_system_out(lines(v));
     suite.add_test_case(answer);
+    if let Some(limit) = &v.hardware {
+        suite.add_property(("limited_by", "hardware"));
+        suite.add_property(("limited_by_pair", plain(&limit.pair).as_str()));
+    }
     report.add_test_suite(suite);
     if let Some(gate) = &v.gate {
         let mut suite = TestSuite::new(format!("{scenario}.gate"));
@@ -90,5 +95,10 @@ fn row(v: &Verdict, s: &StepVerdict) -> String {
     let i = v.steps.iter().position(|t| std::ptr::eq(s, t)).unwrap_or_default();
     let cells: String =
         rows::columns(v).iter().map(|c| format!("{}: {}\n", [c.group, c.name].join(" ").trim(), c.cells[i])).collect();
-    format!("{}\n{cells}", rows::outcome(s))
+    let gpus: String = gpu::rows(v)
+        .iter()
+        .filter(|r| r.step == s.step)
+        .map(|r| format!("GPU {}: {}\n", r.device, gpu::sentence(r)))
+        .collect();
+    format!("{}\n{cells}{gpus}", rows::outcome(s))
 }

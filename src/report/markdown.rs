@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::answer::{self, Tone};
 use super::caveats;
+use super::gpu;
 use super::rows;
 use super::text::plain;
 use crate::model::verdict::{StepOutcome, Verdict};
@@ -86,6 +87,23 @@ fn blocks(v: &Verdict) -> Vec<String> {
         "\nwait, run and KV: median (max). A p99 with `~` rests on fewer than 100 samples. Targets: {}.\n",
         escape(&answer::targets(v))
     ));
+    out.extend(gpus(v));
+    out
+}
+
+/// Each GPU over each step.
+fn gpus(v: &Verdict) -> Vec<String> {
+    let rows = gpu::rows(v);
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let rule = "---:|".repeat(gpu::COLUMNS.len());
+    let mut out = vec![format!("\n### GPU\n\n| {} | remarks |\n|{rule}---|\n", gpu::COLUMNS.join(" | "))];
+    for row in rows {
+        let cells: Vec<String> = row.cells.iter().map(|c| escape(c)).collect();
+        out.push(format!("| {} | {} |\n", cells.join(" | "), escape(&row.remarks.join("; "))));
+    }
+    out.push(format!("\n{}\n", escape(gpu::LEGEND)));
     out
 }
 

@@ -4,7 +4,7 @@
 //! [`junit`] and [`annotations`] speak to CI, [`csv`] to spreadsheets, [`vllm_bench`] to scripts
 //! that parse what `vllm bench serve` writes, [`html`] with its [`plot`]s to whoever plans
 //! capacity. [`compare`] holds one verdict against another. What they say they share as data: the
-//! answer ([`answer`]), the caveats ([`caveats`]) and the table of the steps ([`rows`]). Each
+//! answer ([`answer`]), the caveats ([`caveats`]), the table of the steps ([`rows`]) and that of the GPUs ([`gpu`]). Each
 //! escapes what comes from outside in the manner of its format, after [`text::plain`].
 
 use std::io::{self, Write};
@@ -18,6 +18,7 @@ pub mod answer;
 pub mod caveats;
 pub mod compare;
 pub mod csv;
+pub mod gpu;
 pub mod html;
 pub mod json;
 pub mod junit;

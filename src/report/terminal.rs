@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use super::answer::{self, Entry, Tone};
 use super::caveats;
+use super::gpu;
 use super::rows::{self, Column, ColumnKind};
 use super::text::{width, wrap};
 use crate::model::step::Phase;
@@ -34,7 +35,8 @@ pub fn write(verdict: &Verdict, out: &mut dyn Write, style: Style) -> io::Result
         page.entry(out, &entry)?;
     }
     page.caveats(out, verdict)?;
-    page.steps(out, verdict)
+    page.steps(out, verdict)?;
+    page.gpus(out, verdict)
 }
 
 struct Page {
@@ -136,6 +138,39 @@ impl Page {
             self.hanging(out, "", &line)?;
         }
         Ok(())
+    }
+
+    /// Each GPU over each step: a table with what slowed it under its row.
+    fn gpus(&self, out: &mut dyn Write, verdict: &Verdict) -> io::Result<()> {
+        let rows = gpu::rows(verdict);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let columns: Vec<(&str, Vec<String>)> = gpu::COLUMNS
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (*name, rows.iter().map(|r| r.cells[i].clone()).collect::<Vec<_>>()))
+            // One GPU needs no number.
+            .filter(|(name, cells)| *name != "GPU" || cells.iter().any(|c| *c != cells[0]))
+            .collect();
+        let widths: Vec<usize> = columns
+            .iter()
+            .map(|(name, cells)| cells.iter().map(|c| width(c)).chain([width(name)]).max().unwrap_or(0))
+            .collect();
+        let line = |cells: Vec<&str>| -> String {
+            let set: Vec<String> = cells.iter().zip(&widths).map(|(c, w)| right(c, *w)).collect();
+            format!("  {}", set.join("  "))
+        };
+        writeln!(out, "\n{}", self.paint(&line(columns.iter().map(|(name, _)| *name).collect()), DIM))?;
+        for (i, row) in rows.iter().enumerate() {
+            writeln!(out, "{}", line(columns.iter().map(|(_, cells)| cells[i].as_str()).collect()))?;
+            if !row.remarks.is_empty() {
+                for part in wrap(&row.remarks.join("; "), self.columns - 7) {
+                    writeln!(out, "       {}", self.paint(&part, YELLOW))?;
+                }
+            }
+        }
+        self.hanging(out, "", gpu::LEGEND)
     }
 
     fn paint(&self, text: &str, code: &str) -> String {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::recording::Recording;
 use crate::model::sample::{Labels, NAME, SourceKind};
 use crate::model::step::StepSpan;
-use crate::model::time::Span;
+use crate::model::time::{Offset, Span};
 use crate::model::units::human_seconds;
 use crate::model::verdict::{AlertState, AlertVerdict};
 use crate::promql::Expr;
@@ -21,6 +21,7 @@ use super::state::{Became, Machine};
 use super::{sizes, template};
 
 /// Everything that judging a run needs; made once for a recording, cheap to ask.
+#[derive(Clone)]
 pub struct Judge<'a> {
     pub(crate) rules: &'a RuleSet,
     pub(crate) recording: &'a Recording,
@@ -59,6 +60,18 @@ impl<'a> Judge<'a> {
             facts,
             failures: failures.collect(),
         }
+    }
+
+    /// The same with further series of our own in sight: samples as (offset, value), in order of time.
+    #[must_use]
+    pub fn with_series(&self, series: &[(Labels, Vec<(Offset, f64)>)]) -> Judge<'a> {
+        let mut with = self.clone();
+        for (labels, samples) in series {
+            for (at, value) in samples {
+                with.facts.push(labels, self.recording.unix_ms(*at), *value);
+            }
+        }
+        with
     }
 
     /// The verdict of every alert over one step, in the order of the files.

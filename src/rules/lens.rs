@@ -127,6 +127,21 @@ impl Lens<'_> {
         held
     }
 
+    /// The elements of an expression at a number of seconds since the start of the run.
+    pub fn elements_at(&self, expr: &Expr, at_s: f64) -> Vec<Element> {
+        self.elements(expr, self.judge.unix_ms(at_s))
+    }
+
+    /// The instants in `[from_s, to_s]` with the elements of an expression at each.
+    pub fn elements_between<'s>(
+        &'s self,
+        expr: &'s Expr,
+        from_s: f64,
+        to_s: f64,
+    ) -> impl Iterator<Item = (f64, Vec<Element>)> + 's {
+        self.between(from_s, to_s).map(move |at| (self.judge.seconds(at), self.elements(expr, at)))
+    }
+
     /// Values of an expression in `[from_s, to_s]` in order of time, as (seconds, value): the
     /// largest element at each instant among those that `wanted` does not contradict. Instants
     /// without an element, and NaN, are left out.

@@ -23,6 +23,7 @@ pub mod file;
 pub mod judge;
 pub mod length;
 pub mod lens;
+pub mod live;
 mod observations;
 pub mod overlay;
 pub mod print;

@@ -141,8 +141,15 @@ impl Driver {
                 let _ = reply.send((self.page(now), self.server.page(now)));
             }
             Command::Dcgm(reply) => {
-                let busy = self.server.engines.iter().map(|e: &Engine| e.utilisation(now)).fold(0.0, f64::max);
-                let _ = reply.send(dcgm::page(&self.server.profile.gpu, busy, self.server.faults.clock(now)));
+                let engines = || self.server.engines.iter();
+                let state = dcgm::State {
+                    up_s: now.since(self.server.born).as_secs_f64(),
+                    busy: engines().map(|e: &Engine| e.utilisation(now)).fold(0.0, f64::max),
+                    worked_s: engines().map(|e: &Engine| e.worked_s(now)).fold(0.0, f64::max),
+                    throttled: self.server.faults.throttled(now),
+                    memory_errors: self.server.faults.memory_errors(now),
+                };
+                let _ = reply.send(dcgm::page(&self.server.profile.gpu, &state));
             }
             Command::ResetPrefixCache(reply) => {
                 let _ = reply.send(self.server.reset_prefix_cache());

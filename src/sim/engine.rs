@@ -9,6 +9,7 @@
 //! its state after the admissions of the step behind it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
 use super::cost::{CostSpec, StepLoad};
 use super::fault::Faults;
@@ -65,6 +66,10 @@ pub(super) struct Engine {
     stuck: bool,
     /// Recent steps, for the GPU's utilisation.
     busy: VecDeque<(Offset, Offset)>,
+    /// What all older steps took, each times its share of the clock, s: what the GPU's energy goes by.
+    worked_s: f64,
+    /// Share of the clock at which the latest step runs.
+    clock: f64,
 }
 
 impl Engine {
@@ -87,6 +92,8 @@ impl Engine {
             gone: false,
             stuck: false,
             busy: VecDeque::new(),
+            worked_s: 0.0,
+            clock: 1.0,
         }
     }
 
@@ -166,6 +173,14 @@ impl Engine {
         (busy as f64 / 1e6).min(1.0)
     }
 
+    /// Time in which steps ran until `at`, each times its share of the clock, s.
+    pub(super) fn worked_s(&self, at: Offset) -> f64 {
+        // Steps that were scheduled ahead have not run yet.
+        let ending = self.in_flight.iter().filter(|b| b.ends.0 < u64::MAX);
+        let ahead: Duration = ending.map(|b| b.ends.since(b.starts.max(at))).sum();
+        (self.worked_s - ahead.as_secs_f64() * self.clock).max(0.0)
+    }
+
     /// Takes in what has arrived.
     fn take_in(&mut self) {
         while let Some(entry) = self.inbox.first_entry()
@@ -222,6 +237,11 @@ impl Engine {
             let ends = Offset(starts.0 + (us * faults.slow_factor(starts)).round() as u64);
             let ends = faults.thawed(starts, ends).unwrap_or(Offset(u64::MAX));
             self.note_busy(starts, ends);
+            self.clock = faults.clock(starts);
+            // A frozen step never ends, and draws no power for ever.
+            if ends.0 < u64::MAX {
+                self.worked_s += ends.since(starts).as_secs_f64() * self.clock;
+            }
             self.in_flight.push_back(Batch { starts, ends, parts });
         }
         true

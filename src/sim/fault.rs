@@ -41,6 +41,14 @@ pub enum FaultKind {
     Throttle {
         /// Share of the clock that is left, 0 exclusive to 1.
         clock: f64,
+        /// The reason that it gives.
+        #[serde(default)]
+        by: ThrottledBy,
+    },
+    /// The GPU's memory has errors that could not be corrected; they stay counted after the window.
+    MemoryErrors {
+        /// How many more.
+        errors: u64,
     },
     /// A share of the requests to the API finds its connection closed without an answer.
     Drop {
@@ -72,10 +80,25 @@ pub enum FaultKind {
     Restart,
 }
 
+/// Why a GPU lowers its clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThrottledBy {
+    /// It is too hot.
+    #[default]
+    Heat,
+    /// Its power supply asks it to.
+    PowerBrake,
+    /// It is at its power limit: normal under full load.
+    PowerCap,
+    /// It says nothing.
+    Silence,
+}
+
 impl Fault {
     /// A GPU that keeps `clock` of its clock from `at` on.
     pub fn throttle_from(at: Duration, clock: f64) -> Fault {
-        Fault { at, lasts: None, kind: FaultKind::Throttle { clock } }
+        Fault { at, lasts: None, kind: FaultKind::Throttle { clock, by: ThrottledBy::Heat } }
     }
 
     fn begins(&self) -> Offset {
@@ -108,7 +131,22 @@ impl Faults {
 
     /// Share of the GPU's clock at `at`.
     pub(super) fn clock(&self, at: Offset) -> f64 {
-        self.active(at).map(|k| if let FaultKind::Throttle { clock } = k { *clock } else { 1.0 }).fold(1.0, f64::min)
+        self.throttled(at).map_or(1.0, |(clock, _)| clock)
+    }
+
+    /// Share of the GPU's clock that is left at `at`, and why; `None` if it is whole.
+    pub(super) fn throttled(&self, at: Offset) -> Option<(f64, ThrottledBy)> {
+        let throttles = self.active(at).filter_map(|k| match k {
+            FaultKind::Throttle { clock, by } => Some((clock.min(1.0), *by)),
+            _ => None,
+        });
+        throttles.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    /// Memory errors that could not be corrected, up to `at`.
+    pub(super) fn memory_errors(&self, at: Offset) -> u64 {
+        let of = |f: &Fault| if let FaultKind::MemoryErrors { errors } = f.kind { errors } else { 0 };
+        self.0.iter().filter(|f| f.begins() <= at).map(of).sum()
     }
 
     /// When work that would run from `start` to `end` ends, given that it stands still while the
@@ -187,9 +225,11 @@ mod tests {
         let s = |s: u64| Offset::from_millis(s * 1_000);
         let faults = Faults(vec![
             fault(2, Some(2), FaultKind::Slow { factor: 3.0 }),
-            fault(3, None, FaultKind::Throttle { clock: 0.5 }),
+            fault(3, None, FaultKind::Throttle { clock: 0.5, by: ThrottledBy::Heat }),
             fault(5, Some(1), FaultKind::Restart),
+            fault(6, Some(1), FaultKind::MemoryErrors { errors: 2 }),
         ]);
+        assert_eq!([5, 6, 9].map(|t| faults.memory_errors(s(t))), [0, 2, 2], "what was counted stays");
         assert_eq!([1, 2, 3, 4].map(|t| faults.slow_factor(s(t))), [1.0, 3.0, 3.0, 1.0]);
         assert_eq!([2, 3, 99].map(|t| faults.clock(s(t))), [1.0, 0.5, 0.5]);
         assert_eq!([4, 5, 6].map(|t| faults.down(s(t))), [None, Some(Some(s(6))), None]);

@@ -196,6 +196,8 @@ pub struct GpuSpec {
     pub limit_w: f64,
     /// Memory, in MiB.
     pub memory_mib: f64,
+    /// Temperature at which the hardware slows down, in °C.
+    pub slowdown_c: f64,
 }
 
 impl Default for GpuSpec {
@@ -214,6 +216,7 @@ impl GpuSpec {
             idle_w: 16.0,
             limit_w: 72.0,
             memory_mib: 23_034.0,
+            slowdown_c: 89.0,
         }
     }
 
@@ -226,6 +229,7 @@ impl GpuSpec {
             idle_w: 72.0,
             limit_w: 700.0,
             memory_mib: 81_559.0,
+            slowdown_c: 89.0,
         }
     }
 }

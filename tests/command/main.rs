@@ -4,4 +4,6 @@
 
 mod end_to_end;
 mod errors;
+mod gpu;
 mod launch;
+mod watch;

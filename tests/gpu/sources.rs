@@ -20,7 +20,7 @@ use plimsoll::model::recording::{Event, Note};
 use plimsoll::model::sample::{Labels, Sample, Scrape};
 use plimsoll::model::time::{Clock, ClockKind, Offset, SIMULATED_EPOCH_UNIX_MS, Span};
 use plimsoll::scrape::exposition::parse;
-use plimsoll::sim::fault::{Fault, FaultKind};
+use plimsoll::sim::fault::{Fault, FaultKind, ThrottledBy};
 use plimsoll::sim::{self, Profile};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -303,7 +303,7 @@ async fn the_stand_ins_throttled_gpu_is_seen_through_its_page() {
     profile.faults.push(Fault {
         at: Duration::from_secs(3),
         lasts: Some(Duration::from_secs(4)),
-        kind: FaultKind::Throttle { clock: 0.5 },
+        kind: FaultKind::Throttle { clock: 0.5, by: ThrottledBy::Heat },
     });
     let listener = sim::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}/dcgm/metrics", listener.local_addr().unwrap());

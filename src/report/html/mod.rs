@@ -13,8 +13,10 @@ use crate::model::verdict::{
     AlertState, CheckState, Confidence, Evidence, Explanation, StepOutcome, StepVerdict, Verdict,
 };
 
+mod gpus;
 mod markup;
 
+use gpus::gpus;
 use markup::Html;
 pub(super) use markup::escape;
 
@@ -44,6 +46,7 @@ pub fn write(verdict: &Verdict, data: Option<&PlotData>, out: &mut dyn Write) ->
         doubts(h, verdict);
         figures(h, &plots);
         steps(h, verdict);
+        gpus(h, verdict);
         alerts(h, verdict);
         more(h, verdict);
     });

@@ -24,7 +24,7 @@ fn scenario(folder: &Path, name: &str, fault: &str) -> String {
          [workload]\nkind = \"fixed\"\ninput_tokens = 32\noutput_tokens = 6\n\
          [ladder]\nconcurrency = \"8,12,16,18,20,40\"\nwarmup = \"2s\"\nramp = \"1s\"\nnarrow = false\nconfirm = false\n\
          [metrics]\ninterval = \"3s\"\n[gpu]\ninterval = \"5s\"\n\
-         [slo]\nitl_p99 = \"130ms\"\nttft_p99 = \"2s\"\n\
+         [slo]\nitl_p99 = \"160ms\"\nttft_p99 = \"2s\"\n\
          [sim]\nprofile = \"l4-8b\"\n[sim.with.engine]\nmax_num_seqs = 22\n{fault}"
     );
     std::fs::write(&path, text).expect("a scenario");

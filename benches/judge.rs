@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use plimsoll::analyze::{Analysis, Stores};
+use plimsoll::analyze;
 use plimsoll::model::recording::{Event, FORMAT, Header, Recording, TargetFacts};
 use plimsoll::model::request::{Outcome, RequestTimeline, TokenChunk, Usage};
 use plimsoll::model::sample::{Labels, NAME, Sample, Scrape, SourceKind};
@@ -37,10 +37,7 @@ fn main() {
     time(clock, 3, "series of the recording", || Store::from_recording(&recording).len());
     let store = Store::from_recording(&recording);
     time(clock, 3, "one round of all rules", || round(&rules, &store, &recording));
-    time(clock, 2, "store and verdict", || {
-        let stores = Stores::new(&recording, &scenario, &rules);
-        Analysis::new(&recording, &scenario, &rules, &stores).verdict().steps.len()
-    });
+    time(clock, 2, "store and verdict", || analyze::verdict(&recording, &scenario, &rules).steps.len());
     if args.iter().any(|a| a == "--file") {
         let folder = std::env::temp_dir().join(format!("plimsoll-bench-{}", std::process::id()));
         write(&folder, &recording);

@@ -4,6 +4,7 @@
 //! time, `judge` for all of them, and both get the same answer.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::diagnose;
 use crate::gpu;
@@ -43,39 +44,28 @@ pub struct Analysis<'a> {
     slo: Slo,
 }
 
-/// The stores that an [`Analysis`] looks into; made once for a recording.
-pub struct Stores {
-    store: Store,
-    signals: server::Signals,
-}
-
-impl Stores {
-    /// All series of a recording, under the names that they were exposed with and under neutral ones.
-    pub fn new(recording: &Recording, scenario: &Scenario, rules: &RuleSet) -> Stores {
-        let targets = ClientTargets { ttft: scenario.slo.ttft_p99, gap: scenario.slo.itl_p99 };
-        let store = Store::from_recording_with(recording, &targets);
-        let signals = server::Signals::new(recording, rules, &store, &crate::promql::Engine::default());
-        Stores { store, signals }
-    }
+/// All series of a recording, as an [`Analysis`] and the [`plots`] look into them; made once.
+pub fn store(recording: &Recording, scenario: &Scenario) -> Store {
+    let targets = ClientTargets { ttft: scenario.slo.ttft_p99, gap: scenario.slo.itl_p99 };
+    Store::from_recording_with(recording, &targets)
 }
 
 /// The verdict of a whole recording.
 pub fn verdict(recording: &Recording, scenario: &Scenario, rules: &RuleSet) -> Verdict {
-    let stores = Stores::new(recording, scenario, rules);
-    Analysis::new(recording, scenario, rules, &stores).verdict()
+    Analysis::new(recording, scenario, rules, &store(recording, scenario)).verdict()
 }
 
 impl<'a> Analysis<'a> {
     /// Looks at a recording with the rules' limits and scale already filled in.
-    pub fn new(
-        recording: &'a Recording,
-        scenario: &'a Scenario,
-        rules: &'a RuleSet,
-        stores: &'a Stores,
-    ) -> Analysis<'a> {
+    pub fn new(recording: &'a Recording, scenario: &'a Scenario, rules: &'a RuleSet, store: &'a Store) -> Analysis<'a> {
         let reading = if scenario.rules.promql == "2.x" { Reading::V2 } else { Reading::V3 };
-        let judge = Judge::new(rules, recording, &stores.store, reading, timing(scenario));
+        let judge = Judge::new(rules, recording, store, reading, timing(scenario));
         Analysis { recording, scenario, judge, slo: scenario.targets() }
+    }
+
+    /// What judges.
+    pub fn judge(&self) -> &Judge<'a> {
+        &self.judge
     }
 
     /// One step, judged by what had happened when it ended.
@@ -142,6 +132,31 @@ impl<'a> Analysis<'a> {
         }
     }
 
+    /// Every step. Each is judged by itself, so they are shared among the processors.
+    fn steps(&self) -> Vec<StepVerdict> {
+        let spans = &self.recording.steps;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8).min(spans.len());
+        let next = AtomicUsize::new(0);
+        let take = || {
+            let mine = std::iter::from_fn(|| {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                Some((i, spans.get(i)?))
+            });
+            mine.map(|(i, span)| (i, self.step(span))).collect::<Vec<_>>()
+        };
+        let mut steps = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(take)).collect();
+            let mut steps = take();
+            for thread in others {
+                // A panic there is ours as well: go on panicking.
+                steps.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            steps
+        });
+        steps.sort_by_key(|(i, _)| *i);
+        steps.into_iter().map(|(_, verdict)| verdict).collect()
+    }
+
     /// Whether a rule reads latencies that our own client measured.
     fn rests_on_our_latencies(&self, alert: &AlertVerdict) -> bool {
         let rule = self.judge.rules().find(&alert.alert);
@@ -157,7 +172,7 @@ impl<'a> Analysis<'a> {
     pub fn verdict(&self) -> Verdict {
         let recording = self.recording;
         let header = &recording.header;
-        let mut steps: Vec<StepVerdict> = recording.steps.iter().map(|s| self.step(s)).collect();
+        let mut steps = self.steps();
         // What informing rules say, some of them against the run's own first clean step.
         let judge = self.judge.with_series(&hardware::reference_clocks(recording, &steps));
         let remarks = diagnose::remarks(&judge);

@@ -157,7 +157,7 @@ pub struct RunArgs {
 pub struct JudgeArgs {
     /// A run's folder
     pub dir: PathBuf,
-    /// Rule file to judge by, instead of those of the run; may be repeated
+    /// Rule file to judge by, instead of those of the run; may be repeated; `off` judges nothing
     #[arg(long, value_name = "FILE")]
     pub rules: Vec<PathBuf>,
     /// Put the verdict as JSON on standard output
@@ -249,14 +249,22 @@ pub struct WatchArgs {
 /// `rules`.
 #[derive(Debug, Args)]
 pub struct RulesArgs {
-    /// Scenario whose limits are filled in
-    pub scenario: Option<PathBuf>,
-    /// Engine whose rules are printed
-    #[arg(long, default_value = "vllm")]
-    pub engine: String,
+    /// Scenario whose limits are filled in, or a run's folder, whose rules are printed with its numbers
+    #[arg(value_name = "SCENARIO|RESULT_DIR")]
+    pub of: Option<PathBuf>,
+    /// Engine whose rules are printed [default: the scenario's, vllm]
+    #[arg(long)]
+    pub engine: Option<String>,
     /// Targets: ttft:p99:1s,itl:p99:100ms,error_rate:1%
     #[arg(long, value_name = "TARGETS")]
     pub slo: Option<String>,
+    /// Rule file to print or to test, instead of those of the scenario or the run; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub rules: Vec<PathBuf>,
+    /// Write a test for `promtool test rules` out of a run's series; put what `rules RESULT_DIR` prints beside it
+    /// as rules.yml
+    #[arg(long, value_name = "RESULT_DIR", conflicts_with_all = ["of", "engine", "slo"])]
+    pub tests: Option<PathBuf>,
 }
 
 /// `sim`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::model::request::{Outcome, RequestTimeline};
 use crate::model::step::{Load, StepSpan};
-use crate::model::time::{Offset, Span};
+use crate::model::time::Span;
 use crate::model::verdict::{Achieved, Caveat, ClientStats, Failed, Offered, Requests, Slo, WorkloadSummary};
 
 use super::quantiles::{quantiles, spread};
@@ -55,14 +55,14 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
             latency_sum += r.finished.since(r.sent).as_secs_f64();
         }
         if !failed {
-            let seen = seen_by(r, window.end);
-            let merged = (1..seen).any(|i| r.chunks[i].at == r.chunks[i - 1].at);
-            if seen > 1 && window.contains(r.chunks[seen - 1].at) {
+            let seen = r.chunks_by(window.end);
+            if seen.len() > 1 && seen.last().is_some_and(|c| window.contains(c.at)) {
                 with_gaps += 1;
-                coalesced += u64::from(merged);
+                coalesced += u64::from(r.coalesced_by(window.end));
             }
-            per_token(r, seen, window, merged, &mut gaps, &mut itl);
-            output_tokens += tokens_in(r, seen, window);
+            gaps.extend(r.gaps_in(window).map(|d| d.as_secs_f64()));
+            itl.extend(r.itl_in(window).into_iter().flatten().map(|d| d.as_secs_f64()));
+            output_tokens += tokens_in(r, window);
             if r.first_token().is_some_and(|t| window.contains(t)) {
                 prompt_tokens += f64::from(r.usage.prompt_tokens.or(r.asked_prompt_tokens).unwrap_or(0));
             }
@@ -151,45 +151,16 @@ pub fn workload(kind: &str, requests: &[RequestTimeline]) -> WorkloadSummary {
     }
 }
 
-/// How many of a request's chunks had arrived by `end`.
-fn seen_by(r: &RequestTimeline, end: Offset) -> usize {
-    r.chunks.partition_point(|c| c.at < end)
-}
-
-/// Adds the gaps that arrived in the window, and the time per token where tokens can be told apart:
-/// by a running count, or because each chunk was one token. Chunks that shared a read cannot.
-fn per_token(r: &RequestTimeline, seen: usize, window: Span, merged: bool, gaps: &mut Vec<f64>, itl: &mut Vec<f64>) {
-    let one_each = r.usage.completion_tokens.is_some_and(|n| n as usize == r.chunks.len());
-    for pair in r.chunks[..seen].windows(2) {
-        if !window.contains(pair[1].at) {
-            continue;
-        }
-        let gap = pair[1].at.since(pair[0].at).as_secs_f64();
-        gaps.push(gap);
-        if merged {
-            continue;
-        }
-        match (pair[0].running_tokens, pair[1].running_tokens) {
-            (Some(before), Some(after)) if after > before => {
-                let tokens = after - before;
-                itl.extend(std::iter::repeat_n(gap / f64::from(tokens), tokens as usize));
-            }
-            (None, None) if one_each => itl.push(gap),
-            _ => {}
-        }
-    }
-}
-
 /// Output tokens that arrived in the window: by the running count, else the answer's tokens spread
 /// evenly over its chunks, else one a chunk.
-fn tokens_in(r: &RequestTimeline, seen: usize, window: Span) -> f64 {
+fn tokens_in(r: &RequestTimeline, window: Span) -> f64 {
     let each = match r.usage.completion_tokens {
         Some(n) if !r.chunks.is_empty() => f64::from(n) / r.chunks.len() as f64,
         _ => 1.0,
     };
     let mut before = 0;
     let mut tokens = 0.0;
-    for chunk in &r.chunks[..seen] {
+    for chunk in r.chunks_by(window.end) {
         let here = match chunk.running_tokens {
             Some(now) => f64::from(now.saturating_sub(before)),
             None => each,

@@ -8,6 +8,7 @@ use crate::analyze;
 use crate::cli::JudgeArgs;
 use crate::error::{Exit, Refusal};
 use crate::model::recording::{Recording, RuleFile};
+use crate::model::verdict::Verdict;
 use crate::record;
 use crate::report;
 use crate::rules::RuleSet;
@@ -61,15 +62,44 @@ pub fn open(dir: &Path) -> Result<Recording, Refusal> {
 
 /// Judges a recording again.
 pub fn judge(args: &JudgeArgs) -> anyhow::Result<Exit> {
-    let Recorded { recording, scenario, rules } = read(&args.dir, &args.rules)?;
-    let stores = analyze::Stores::new(&recording, &scenario, &rules);
-    let verdict = analyze::Analysis::new(&recording, &scenario, &rules, &stores).verdict();
-    let mut written = None;
-    if !args.dry_run {
-        report::write_all(&args.dir, &verdict, Some(&analyze::plots(&recording, &stores)))
-            .with_context(|| format!("writing the reports into {}", args.dir.display()))?;
-        written = Some(args.dir.as_path());
+    let off = args.rules.iter().any(|file| file.as_os_str() == "off");
+    if off && args.rules.len() > 1 {
+        return Err(
+            Refusal::usage("--rules off judges nothing, and stands beside rule files", "give one of both").into()
+        );
     }
-    super::tell(&verdict, args.json, written)?;
-    Ok(run::exit(&verdict, scenario.rules.enabled || !args.rules.is_empty()))
+    let Recorded { recording, mut scenario, mut rules } = read(&args.dir, if off { &[] } else { &args.rules[..] })?;
+    if !args.rules.is_empty() {
+        scenario.rules.enabled = !off;
+    }
+    if off {
+        rules = prepare::load(&[], &scenario)?;
+    }
+    let reports = (!args.dry_run).then_some(args.dir.as_path());
+    let verdict = answer(&recording, &scenario, &rules, reports)?;
+    super::tell(&verdict, args.json, reports)?;
+    Ok(run::exit(&verdict, scenario.rules.enabled))
+}
+
+/// The right half: the verdict of a recording, and its reports in `folder` if there is one.
+///
+/// # Errors
+/// If a report cannot be written.
+pub fn answer(
+    recording: &Recording,
+    scenario: &Scenario,
+    rules: &RuleSet,
+    folder: Option<&Path>,
+) -> anyhow::Result<Verdict> {
+    let store = analyze::store(recording, scenario);
+    let verdict = || analyze::Analysis::new(recording, scenario, rules, &store).verdict();
+    let Some(folder) = folder else { return Ok(verdict()) };
+    let (verdict, plots) = std::thread::scope(|scope| {
+        let plots = scope.spawn(|| analyze::plots(recording, rules, &store));
+        // A panic there is ours as well: go on panicking.
+        (verdict(), plots.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    report::write_all(folder, &verdict, Some(&plots))
+        .with_context(|| format!("writing the reports into {}", folder.display()))?;
+    Ok(verdict)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::analyze::{self, Analysis, Gauges, Stores};
+use crate::analyze::{self, Analysis, Gauges};
 use crate::gpu;
 use crate::ladder::{Next, Past};
 use crate::load::{HealthWatch, Loader};
@@ -152,8 +152,8 @@ impl Live<'_> {
         recording.requests.extend(self.loader.in_flight());
         let mut span = *recording.steps.iter().rfind(|s| s.step == step).context("a step that was never begun")?;
         span.measured.end = span.measured.end.min(self.clock.now());
-        let stores = Stores::new(recording, &self.prepared.scenario, &self.prepared.rules);
-        let analysis = Analysis::new(recording, &self.prepared.scenario, &self.prepared.rules, &stores);
+        let store = analyze::store(recording, &self.prepared.scenario);
+        let analysis = Analysis::new(recording, &self.prepared.scenario, &self.prepared.rules, &store);
         let verdict = analysis.step(&span);
         let missing = analysis.observations_missing(&span, &verdict);
         recording.requests.truncate(ended);

@@ -78,6 +78,12 @@ fn answer(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::R
     }
 }
 
+/// Says something on standard error that does not stand in the way of the answer.
+fn note(says: &str) {
+    // A closed standard error leaves nobody to tell.
+    let _ = writeln!(std::io::stderr().lock(), "note: {says}");
+}
+
 /// Puts a verdict before the user: as JSON for programs, else as the terminal's answer.
 fn tell(verdict: &Verdict, json: bool, folder: Option<&Path>) -> anyhow::Result<Exit> {
     answer(|out| {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::watch;
 
-use crate::analyze;
 use crate::cli::RunArgs;
 use crate::error::Exit;
+use crate::gpu;
 use crate::ladder::Loop;
 use crate::load::{HealthWatch, LoadOptions, Loader, allow_streams};
 use crate::model::recording::{FORMAT, Header, Recording};
@@ -18,13 +18,12 @@ use crate::model::verdict::{CheckState, RunOutcome, Verdict};
 use crate::record::{self, Redactor, Writer};
 use crate::scrape::{Page, Poller};
 use crate::sim;
-use crate::{gpu, report};
 
 use super::launch::Server;
 use super::live::{Live, PrefixReset, keep_pages};
 use super::prepare::Prepared;
 use super::progress::Progress;
-use super::{probe, simulate};
+use super::{judge, probe, simulate};
 
 /// Where results go without `--out`.
 const RESULTS: &str = "results";
@@ -37,7 +36,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let runtime = runtime(prepared.clock())?;
     let (folder, recording) = runtime.block_on(live(&prepared, args))?;
     drop(runtime);
-    let verdict = judge(&recording, &prepared, &folder)?;
+    let verdict = judge::answer(&recording, &prepared.scenario, &prepared.rules, Some(&folder))?;
     super::tell(&verdict, args.json, Some(&folder))?;
     Ok(exit(&verdict, prepared.scenario.rules.enabled))
 }
@@ -75,14 +74,6 @@ pub fn exit(verdict: &Verdict, judged: bool) -> Exit {
         RunOutcome::Inconclusive if judged => Exit::Inconclusive,
         _ => Exit::Done,
     }
-}
-
-fn judge(recording: &Recording, prepared: &Prepared, folder: &Path) -> anyhow::Result<Verdict> {
-    let stores = analyze::Stores::new(recording, &prepared.scenario, &prepared.rules);
-    let verdict = analyze::Analysis::new(recording, &prepared.scenario, &prepared.rules, &stores).verdict();
-    report::write_all(folder, &verdict, Some(&analyze::plots(recording, &stores)))
-        .with_context(|| format!("writing the reports into {}", folder.display()))?;
-    Ok(verdict)
 }
 
 /// Sets everything up, climbs, and leaves the recording in its folder.

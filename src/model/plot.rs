@@ -4,12 +4,10 @@
 //! down to what is drawn. What the client saw is derived here, from the recording; the
 //! server's and the GPU's signals are filled in by whoever can query them by neutral names.
 
-use std::collections::BTreeMap;
-
 use super::recording::Recording;
 use super::request::Outcome;
 use super::step::StepSpan;
-use super::time::Offset;
+use super::time::{Offset, Span};
 
 /// One signal over time: seconds since the start of the run and the value then. `None` breaks
 /// the line: nothing was known there.
@@ -92,63 +90,116 @@ impl PlotData {
             ttft_s: r.ttft().map(|d| d.as_secs_f64()),
             failed: matches!(r.outcome, Outcome::Failed { .. }),
         });
+        let gaps = Gaps::of(recording);
         PlotData {
             ttft: ttft.collect(),
-            gaps: gap_bins(recording),
-            gap_histograms: gap_histograms(recording),
+            gap_histograms: gaps.histograms(&recording.steps),
+            gaps: gaps.bins(),
             ..PlotData::default()
         }
     }
 }
 
-/// Every gap with the instant at which it ended.
-fn gaps(recording: &Recording) -> impl Iterator<Item = (Offset, f64)> + '_ {
-    let chunks = recording.requests.iter().flat_map(|r| r.chunks.windows(2));
-    chunks.map(|w| (w[1].at, w[1].at.since(w[0].at).as_secs_f64()))
-}
-
 /// As many stretches of time as a plot has room for.
-const GAP_BINS: u64 = 240;
-
-fn gap_bins(recording: &Recording) -> Vec<GapBin> {
-    // Whole seconds, so that a bin holds whole scrapes and the same gaps whatever the plot's width.
-    let width_us = recording.last.0.div_ceil(GAP_BINS).div_ceil(1_000_000).max(1) * 1_000_000;
-    let mut bins: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for (at, gap) in gaps(recording) {
-        bins.entry(at.0 / width_us).or_default().push(gap);
-    }
-    let bin = |(i, mut all): (u64, Vec<f64>)| {
-        all.sort_by(f64::total_cmp);
-        // The nearest rank is exact enough for a line of a few pixels.
-        let rank = |q: f64| all[((all.len() - 1) as f64 * q).round() as usize];
-        GapBin { at_s: (i as f64 + 0.5) * width_us as f64 / 1e6, p50_s: rank(0.5), p99_s: rank(0.99) }
-    };
-    bins.into_iter().map(bin).collect()
-}
-
+const STRETCHES: u64 = 240;
 /// Bins a factor of ten: one is 12 % wider than the next.
 const BINS_A_DECADE: i32 = 20;
+/// The bin of 0.1 ms, below which nothing is told apart: such gaps are chunks of one read.
+const LOWEST_BIN: i32 = -4 * BINS_A_DECADE;
 
-/// The histogram of each step that has gaps: those that ended while it was measured.
-fn gap_histograms(recording: &Recording) -> Vec<GapHistogram> {
-    let mut steps: Vec<BTreeMap<i32, u64>> = vec![BTreeMap::new(); recording.steps.len()];
-    for (at, gap) in gaps(recording) {
-        // Below 0.1 ms nothing is told apart: such gaps are chunks of one read.
-        let bin = (gap.max(1e-4).log10() * f64::from(BINS_A_DECADE)).floor() as i32;
-        for (bins, _) in steps.iter_mut().zip(&recording.steps).filter(|(_, s)| s.measured.contains(at)) {
-            *bins.entry(bin).or_default() += 1;
+/// Every gap of a run, by when it ended and by how long it was. An hour of 64 streams has some
+/// eleven million of them, so one pass serves both.
+struct Gaps {
+    /// Length of a stretch of time, µs.
+    width_us: u64,
+    /// The gaps that ended in each stretch, µs.
+    by_time: Vec<Vec<u64>>,
+    /// For each step the gaps that ended while it was measured, by bin from the lowest on.
+    by_length: Vec<Vec<u64>>,
+}
+
+impl Gaps {
+    fn of(recording: &Recording) -> Gaps {
+        let bin_of = Bins::new();
+        let steps = &recording.steps;
+        let mut gaps = Gaps {
+            // Whole seconds, so that a stretch holds whole scrapes and the same gaps whatever the plot's width.
+            width_us: recording.last.0.div_ceil(STRETCHES).div_ceil(1_000_000).max(1) * 1_000_000,
+            by_time: Vec::new(),
+            by_length: vec![Vec::new(); steps.len()],
+        };
+        for r in &recording.requests {
+            // Chunks come in order of time, so the step and the stretch of one are nearly always those of the next.
+            let (mut stretch, mut until_us) = (0, 0);
+            let (mut step, mut measured) = (usize::MAX, Span::new(Offset::ZERO, Offset::ZERO));
+            for pair in r.chunks.windows(2) {
+                let (at, gap_us) = (pair[1].at, pair[1].at.0.saturating_sub(pair[0].at.0));
+                if at.0 >= until_us {
+                    stretch = (at.0 / gaps.width_us) as usize;
+                    until_us = (stretch as u64 + 1) * gaps.width_us;
+                    if gaps.by_time.len() <= stretch {
+                        gaps.by_time.resize_with(stretch + 1, Vec::new);
+                    }
+                }
+                gaps.by_time[stretch].push(gap_us);
+                if !measured.contains(at) {
+                    let Some(now) = steps.iter().position(|s| s.measured.contains(at)) else { continue };
+                    (step, measured) = (now, steps[now].measured);
+                }
+                let (bins, bin) = (&mut gaps.by_length[step], bin_of.bin(gap_us));
+                if bins.len() <= bin {
+                    bins.resize(bin + 1, 0);
+                }
+                bins[bin] += 1;
+            }
         }
+        gaps
     }
-    let edge = |bin: i32| 10_f64.powf(f64::from(bin + 1) / f64::from(BINS_A_DECADE));
-    let histogram = |(bins, step): (BTreeMap<i32, u64>, &StepSpan)| {
-        let (first, last) = (*bins.keys().next()?, *bins.keys().next_back()?);
-        Some(GapHistogram {
-            step: step.step,
-            edges_s: (first..=last).map(edge).collect(),
-            counts: (first..=last).map(|i| bins.get(&i).copied().unwrap_or(0)).collect(),
-        })
-    };
-    steps.into_iter().zip(&recording.steps).filter_map(histogram).collect()
+
+    fn bins(self) -> Vec<GapBin> {
+        let width_s = self.width_us as f64 / 1e6;
+        let bin = |(i, mut all): (usize, Vec<u64>)| {
+            // The nearest rank is exact enough for a line of a few pixels.
+            let mut rank = |q: f64| {
+                let rank = (all.len().checked_sub(1)? as f64 * q).round() as usize;
+                Some(*all.select_nth_unstable(rank).1 as f64 / 1e6)
+            };
+            Some(GapBin { at_s: (i as f64 + 0.5) * width_s, p50_s: rank(0.5)?, p99_s: rank(0.99)? })
+        };
+        self.by_time.into_iter().enumerate().filter_map(bin).collect()
+    }
+
+    /// The histogram of each step that has gaps.
+    fn histograms(&self, steps: &[StepSpan]) -> Vec<GapHistogram> {
+        let edge = |bin: usize| 10_f64.powf(f64::from(LOWEST_BIN + bin as i32 + 1) / f64::from(BINS_A_DECADE));
+        let histogram = |(bins, step): (&Vec<u64>, &StepSpan)| {
+            let first = bins.iter().position(|n| *n > 0)?;
+            Some(GapHistogram {
+                step: step.step,
+                edges_s: (first..bins.len()).map(edge).collect(),
+                counts: bins[first..].to_vec(),
+            })
+        };
+        self.by_length.iter().zip(steps).filter_map(histogram).collect()
+    }
+}
+
+/// Which bin a gap falls into: looked up for the gaps that nearly all are, reckoned for the others.
+struct Bins(Vec<u8>);
+
+impl Bins {
+    fn new() -> Bins {
+        Bins((0..1 << 16).map(|us| reckoned(us) as u8).collect())
+    }
+
+    fn bin(&self, us: u64) -> usize {
+        usize::try_from(us).ok().and_then(|us| self.0.get(us)).map_or_else(|| reckoned(us), |&bin| usize::from(bin))
+    }
+}
+
+fn reckoned(us: u64) -> usize {
+    let bin = ((us as f64 / 1e6).max(1e-4).log10() * f64::from(BINS_A_DECADE)).floor() as i32;
+    (bin - LOWEST_BIN).max(0) as usize
 }
 
 #[cfg(test)]

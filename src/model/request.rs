@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::time::Offset;
+use super::time::{Offset, Span};
 
 /// A chunk that carried output: content, reasoning, or a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,12 +188,29 @@ impl RequestTimeline {
 
     /// Times between consecutive chunks that carried output.
     pub fn gaps(&self) -> impl Iterator<Item = Duration> + '_ {
-        self.chunks.windows(2).map(|w| w[1].at.since(w[0].at))
+        self.gaps_in(Span::new(Offset::ZERO, Offset(u64::MAX)))
+    }
+
+    /// Those of them that ended in `window`.
+    pub fn gaps_in(&self, window: Span) -> impl Iterator<Item = Duration> + '_ {
+        let seen = self.chunks_by(window.end);
+        let before = seen.partition_point(|c| c.at < window.start);
+        seen[before.saturating_sub(1)..].windows(2).map(|w| w[1].at.since(w[0].at))
     }
 
     /// Whether two chunks came out of one read, so that the gap between them is the transport's and not the server's.
     pub fn coalesced(&self) -> bool {
-        self.chunks.windows(2).any(|w| w[0].at == w[1].at)
+        self.coalesced_by(Offset(u64::MAX))
+    }
+
+    /// The same of the chunks that had come before `end`.
+    pub fn coalesced_by(&self, end: Offset) -> bool {
+        self.chunks_by(end).windows(2).any(|w| w[0].at == w[1].at)
+    }
+
+    /// The chunks that had come before `end`.
+    pub fn chunks_by(&self, end: Offset) -> &[TokenChunk] {
+        &self.chunks[..self.chunks.partition_point(|c| c.at < end)]
     }
 
     /// Whether the whole answer came out of one read: something on the way holds streams back.
@@ -209,28 +226,46 @@ impl RequestTimeline {
     /// Time of every token after those of the first chunk: a gap spread over the growth of the running count, or the gaps
     /// themselves where tokens equal chunks. `None` where neither holds, where no token came, or where reads were coalesced.
     pub fn itl(&self) -> Option<Vec<Duration>> {
-        if self.chunks.is_empty() || self.coalesced() {
+        self.itl_in(Span::new(Offset::ZERO, Offset(u64::MAX)))
+    }
+
+    /// The same of the tokens that arrived in `window`. Chunks from after it are unknown to it, so the
+    /// answer is the same while the request goes on; but whether tokens equal chunks may only be known at its end.
+    pub fn itl_in(&self, window: Span) -> Option<Vec<Duration>> {
+        let seen = self.chunks_by(window.end);
+        if seen.is_empty() || self.coalesced_by(window.end) {
             return None;
         }
-        let running: Option<Vec<u32>> = self.chunks.iter().map(|c| c.running_tokens).collect();
-        match running {
-            Some(running) if self.tokens_differ_from_chunks() || running.first() != Some(&1) => {
-                let mut each = Vec::new();
-                let mut waited = Duration::ZERO;
-                for (gap, counts) in self.gaps().zip(running.windows(2)) {
-                    waited += gap;
-                    // A chunk that added no token lends its time to the next one.
-                    let grown = counts[1].checked_sub(counts[0])?;
-                    if grown > 0 {
-                        each.extend(std::iter::repeat_n(waited / grown, grown as usize));
-                        waited = Duration::ZERO;
-                    }
-                }
-                Some(each)
-            }
-            _ if self.tokens_differ_from_chunks() => None,
-            _ => Some(self.gaps().collect()),
+        let counted = seen.iter().all(|c| c.running_tokens.is_some()) && seen.is_sorted_by_key(|c| c.running_tokens);
+        // An answer without usage is counted by its chunks, once it is whole.
+        let one_each = match self.usage.completion_tokens {
+            Some(n) => usize::try_from(n) == Ok(self.chunks.len()),
+            None => self.completed(),
+        };
+        if !counted && !one_each {
+            return None;
         }
+        let mut each = Vec::new();
+        // A chunk that added no token lends its time to the next one that does.
+        let mut since = seen[0].at;
+        for pair in seen.windows(2) {
+            let grown = match (counted, pair[0].running_tokens, pair[1].running_tokens) {
+                (true, Some(before), Some(now)) => now - before,
+                _ => 1,
+            };
+            if grown == 0 {
+                continue;
+            }
+            if window.contains(pair[1].at) {
+                let waited = pair[1].at.since(since);
+                match grown {
+                    1 => each.push(waited),
+                    n => each.extend(std::iter::repeat_n(waited / n, n as usize)),
+                }
+            }
+            since = pair[1].at;
+        }
+        Some(each)
     }
 
     /// Time per output token after the first: (last − first)/(n − 1). `None` below two tokens.
@@ -243,5 +278,81 @@ impl RequestTimeline {
     /// Whether a whole answer came.
     pub fn completed(&self) -> bool {
         matches!(self.outcome, Outcome::Completed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request with chunks at these ms and these running counts, and what usage said.
+    fn answer(chunks: &[(u64, Option<u32>)], completion_tokens: Option<u32>, outcome: Outcome) -> RequestTimeline {
+        let chunk =
+            |&(ms, running_tokens): &(u64, Option<u32>)| TokenChunk { at: Offset::from_millis(ms), running_tokens };
+        RequestTimeline {
+            step: 0,
+            index: 0,
+            due: None,
+            sent: Offset::ZERO,
+            connect: None,
+            headers: None,
+            first_byte: None,
+            first_chunk: None,
+            first_answer: None,
+            chunks: chunks.iter().map(chunk).collect(),
+            finished: Offset::from_millis(10_000),
+            finish_reason: None,
+            usage: Usage { completion_tokens, ..Usage::default() },
+            server: None,
+            asked_prompt_tokens: None,
+            asked_output_tokens: None,
+            outcome,
+        }
+    }
+
+    fn itl_ms(r: &RequestTimeline, from_ms: u64, to_ms: u64) -> Option<Vec<u128>> {
+        let window = Span::new(Offset::from_millis(from_ms), Offset::from_millis(to_ms));
+        Some(r.itl_in(window)?.into_iter().map(|d| d.as_millis()).collect())
+    }
+
+    #[test]
+    fn times_per_token_spread_a_gap_over_what_the_count_grew() {
+        let running = [(100, Some(1)), (140, Some(1)), (180, Some(3)), (200, Some(4)), (260, Some(6))];
+        let r = answer(&running, Some(6), Outcome::Completed);
+        // The chunk at 140 ms added nothing, so its time goes to the tokens of the next one.
+        assert_eq!(itl_ms(&r, 0, 1_000), Some(vec![40, 40, 20, 30, 30]));
+        // A token belongs to the window in which it arrived, however long it was waited for.
+        assert_eq!(itl_ms(&r, 150, 250), Some(vec![40, 40, 20]));
+        // What comes after the window changes nothing in it.
+        let going_on = answer(&running[..4], None, Outcome::InFlight);
+        assert_eq!(itl_ms(&going_on, 150, 250), itl_ms(&r, 150, 250));
+    }
+
+    #[test]
+    fn chunks_are_tokens_only_where_usage_agrees_or_is_silent_on_a_whole_answer() {
+        let bare = [(100, None), (150, None), (210, None)];
+        assert_eq!(itl_ms(&answer(&bare, Some(3), Outcome::Completed), 0, 1_000), Some(vec![50, 60]));
+        assert_eq!(itl_ms(&answer(&bare, Some(3), Outcome::Completed), 160, 1_000), Some(vec![60]));
+        assert_eq!(itl_ms(&answer(&bare, None, Outcome::Completed), 0, 1_000), Some(vec![50, 60]));
+        assert_eq!(itl_ms(&answer(&bare, None, Outcome::InFlight), 0, 1_000), None);
+        assert_eq!(itl_ms(&answer(&bare, Some(7), Outcome::Completed), 0, 1_000), None);
+        // A count that falls tells nothing.
+        let falls = [(100, Some(2)), (150, Some(1)), (210, Some(5))];
+        assert_eq!(itl_ms(&answer(&falls, Some(5), Outcome::Completed), 0, 1_000), None);
+    }
+
+    #[test]
+    fn chunks_of_one_read_have_no_time_per_token_and_do_have_gaps() {
+        let merged = [(100, Some(1)), (150, Some(2)), (150, Some(3)), (210, Some(4))];
+        let r = answer(&merged, Some(4), Outcome::Completed);
+        assert_eq!(itl_ms(&r, 0, 1_000), None);
+        // Before the shared read nothing was merged yet.
+        assert_eq!(itl_ms(&r, 0, 150), Some(vec![]));
+        let gaps = |from, to| -> Vec<u128> {
+            let window = Span::new(Offset::from_millis(from), Offset::from_millis(to));
+            r.gaps_in(window).map(|d| d.as_millis()).collect()
+        };
+        assert_eq!((gaps(0, 1_000), gaps(150, 210), gaps(151, 1_000)), (vec![50, 0, 60], vec![50, 0], vec![60]));
+        assert_eq!((gaps(0, 100), gaps(0, 101), gaps(300, 400)), (vec![], vec![], vec![]));
     }
 }

@@ -11,6 +11,12 @@ pub enum RuleError {
         /// The parser's words.
         says: String,
     },
+    /// No rule in it, so that nothing could ever fire.
+    #[error("rule file {file} holds no rule, expected groups with rules")]
+    Empty {
+        /// The file.
+        file: String,
+    },
     /// A rule whose expression does not parse, or uses what is not supported.
     #[error("rule file {file}{}, group {group}, rule {rule}: {says}, in `{expr}`", at_line(*line))]
     Expr {
@@ -80,6 +86,7 @@ impl RuleError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             RuleError::Window { .. } => Some("raise time_scale, or shorten the scrape interval"),
+            RuleError::Empty { .. } => Some("to judge nothing, say --rules off"),
             RuleError::Expr { .. } => Some("`promtool check rules FILE` shows whether Prometheus takes it"),
             _ => None,
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::model::recording::RuleFile;
+use crate::model::sample::NAME;
 use crate::model::units::parse_duration;
 use crate::promql::Expr;
 
@@ -234,11 +235,19 @@ fn load_file(file: &RuleFile, limits: &Limits, scale: f64) -> Result<Vec<Group>,
     } else {
         serde_saphyr::from_str::<FileWire>(&file.text).map_err(yaml)?
     };
-    wire.groups.unwrap_or_default().into_iter().map(|g| load_group(file, g, limits, scale)).collect()
+    let groups = wire.groups.unwrap_or_default();
+    // A file from which nothing can fire would judge everything clean.
+    if groups.iter().all(|g| g.rules.is_empty()) {
+        return Err(RuleError::Empty { file: file.name.clone() });
+    }
+    groups.into_iter().map(|g| load_group(file, g, limits, scale)).collect()
 }
 
 fn load_group(file: &RuleFile, wire: GroupWire, limits: &Limits, scale: f64) -> Result<Group, RuleError> {
     let place = Place { file, group: &wire.name, rule: "" };
+    if wire.name.is_empty() {
+        return Err(place.bad("stands in a group without a name"));
+    }
     let interval = wire.interval.map(|t| place.duration("interval", &t)).transpose()?;
     let shared = texts(wire.labels);
     let mut rules = Vec::new();
@@ -264,6 +273,9 @@ fn load_rule(
         }
     };
     let place = Place { file, group, rule: &name };
+    if name.is_empty() {
+        return Err(place.bad("has an empty name"));
+    }
     let text = wire.expr.into_string();
     let mut expr = crate::promql::parse(&text).map_err(|e| RuleError::Expr {
         file: file.name.as_str().into(),
@@ -275,6 +287,9 @@ fn load_rule(
     })?;
     let mut labels = shared.clone();
     labels.extend(texts(wire.labels));
+    if let Some(name) = labels.keys().find(|n| n.is_empty() || *n == NAME) {
+        return Err(place.bad(&format!("sets the label `{name}`, which no rule may")));
+    }
     let annotations = texts(wire.annotations);
 
     if wire.record.is_some() {
@@ -336,11 +351,17 @@ impl Place<'_> {
 
     fn duration(&self, key: &str, text: &str) -> Result<Duration, RuleError> {
         // Prometheus also knows days, weeks and years, which a load step never needs.
-        let scaled = match text.trim().strip_suffix('w').and_then(|n| n.parse::<u64>().ok()) {
-            Some(weeks) => return Ok(Duration::from_secs(weeks * 7 * 86_400)),
+        let weeks = text.trim().strip_suffix('w').and_then(|n| n.parse::<u64>().ok());
+        let read = match weeks {
+            Some(weeks) => {
+                weeks.checked_mul(7 * 86_400).map(Duration::from_secs).ok_or_else(|| "it is too long".into())
+            }
             None => parse_duration(text),
         };
-        scaled.map_err(|says| self.bad(&format!("has a bad `{key}`: {says}")))
+        // Prometheus keeps times in signed nanoseconds, which end at 292 years.
+        let short = |d: &Duration| i64::try_from(d.as_nanos()).is_ok();
+        let read = read.and_then(|d| if short(&d) { Ok(d) } else { Err(format!("{text} is longer than 292 years")) });
+        read.map_err(|says| self.bad(&format!("has a bad `{key}`: {says}")))
     }
 
     /// The line of the file on which the expression begins, found by its first words; counted from 1.
@@ -446,7 +467,16 @@ groups:
             ("groups: [{name: g, rules: [{alert: A, expr: 'x > 1', for: 1q}]}]", "1q"),
             ("groups: [{name: g, rules: [{alert: A, expr: 'x > 1', annotations: {s: '{{ nope $value }}'}}]}]", "nope"),
             ("groups: [{name: g, rules: [{alert: A, expr: 'x > 1', annotations: {plimsoll_limit: slo.x}}]}]", "slo.x"),
-            ("groups: [{name: g}, {name: g}]", "g"),
+            ("groups: [{name: g, rules: [{alert: A, expr: x}]}, {name: g}]", "group g twice"),
+            ("", "holds no rule"),
+            ("groups:", "holds no rule"),
+            ("groups: []", "holds no rule"),
+            ("groups: [{name: g, rules: []}]", "holds no rule"),
+            ("groups: [{name: '', rules: [{alert: A, expr: x}]}]", "without a name"),
+            ("groups: [{name: g, rules: [{alert: '', expr: x}]}]", "empty name"),
+            ("groups: [{name: g, rules: [{alert: A, expr: x, labels: {__name__: y}}]}]", "__name__"),
+            ("groups: [{name: g, rules: [{alert: A, expr: x, for: 99999999999999999w}]}]", "too long"),
+            ("groups: [{name: g, rules: [{alert: A, expr: x, for: 400y}]}]", "`for`"),
         ];
         for (text, part) in cases {
             let says = load(text).unwrap_err().to_string();

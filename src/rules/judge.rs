@@ -1,6 +1,7 @@
 //! One step, judged: every alert, on the production grid, at every phase.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use crate::model::recording::Recording;
 use crate::model::sample::{Labels, NAME, SourceKind};
@@ -10,18 +11,18 @@ use crate::model::units::human_seconds;
 use crate::model::verdict::{AlertState, AlertVerdict};
 use crate::promql::Expr;
 use crate::promql::{Engine, Reading};
-use crate::series::{Grid, Store, View};
+use crate::series::{Grid, SeriesId, Store, View};
 
 use super::file::{Alert, RuleSet};
 use super::length::Timing;
-use super::observations::{self, ENOUGH};
+use super::lens::WholeRun;
+use super::observations::{self, ENOUGH, Histogram};
 use super::overlay::{self, Recorder};
 use super::selectors::Read;
 use super::state::{Became, Machine};
 use super::{sizes, template};
 
 /// Everything that judging a run needs; made once for a recording, cheap to ask.
-#[derive(Clone)]
 pub struct Judge<'a> {
     pub(crate) rules: &'a RuleSet,
     pub(crate) recording: &'a Recording,
@@ -32,6 +33,7 @@ pub struct Judge<'a> {
     pub(crate) facts: Store,
     /// When scrapes failed, by source, Unix ms, in order.
     failures: Vec<(SourceKind, i64)>,
+    pub(super) run: OnceLock<WholeRun>,
 }
 
 impl<'a> Judge<'a> {
@@ -59,13 +61,24 @@ impl<'a> Judge<'a> {
             timing: timing.scaled(rules.time_scale),
             facts,
             failures: failures.collect(),
+            run: OnceLock::new(),
         }
     }
 
     /// The same with further series of our own in sight: samples as (offset, value), in order of time.
     #[must_use]
     pub fn with_series(&self, series: &[(Labels, Vec<(Offset, f64)>)]) -> Judge<'a> {
-        let mut with = self.clone();
+        let mut with = Judge {
+            rules: self.rules,
+            recording: self.recording,
+            store: self.store,
+            engine: self.engine,
+            timing: self.timing,
+            facts: self.facts.clone(),
+            failures: self.failures.clone(),
+            // What was found out without these series says nothing with them.
+            run: OnceLock::new(),
+        };
         for (labels, samples) in series {
             for (at, value) in samples {
                 with.facts.push(labels, self.recording.unix_ms(*at), *value);
@@ -96,7 +109,7 @@ impl<'a> Judge<'a> {
         let mut missing: f64 = 0.0;
         for alert in self.rules.alerts() {
             let fires = verdicts.iter().any(|v| v.alert == alert.name && v.state == AlertState::Firing);
-            let histograms = observations::histograms(self.rules, &alert.expr);
+            let histograms = observations::histograms(self.rules, &alert.expr, self.store);
             if fires || histograms.is_empty() {
                 continue;
             }
@@ -293,19 +306,21 @@ impl<'a> Judge<'a> {
 }
 
 fn has_series(read: &Read<'_>, view: &View<'_>, end_ms: i64) -> bool {
+    let mut samples = Vec::new();
     view.stores().any(|mut layer| {
-        let ids: Vec<_> = match read.selector.metric() {
-            Some(name) => layer.store.named(name).to_vec(),
-            None => (0..layer.store.len()).filter_map(|i| u32::try_from(i).ok().map(crate::series::SeriesId)).collect(),
-        };
-        ids.into_iter().any(|id| {
-            let series = layer.store.series(id);
-            let mut samples = Vec::new();
+        let store = layer.store;
+        let mut seen = |id: &SeriesId| {
+            let series = store.series(*id);
+            samples.clear();
             super::selectors::matches(read.selector, &series.labels) && {
                 layer.range(series, i64::MIN, end_ms, &mut samples);
                 !samples.is_empty()
             }
-        })
+        };
+        match read.selector.metric() {
+            Some(name) => store.named(name).iter().any(&mut seen),
+            None => store.names().into_iter().any(|name| store.named(name).iter().any(&mut seen)),
+        }
     })
 }
 
@@ -319,7 +334,7 @@ fn reads_absence(expr: &Expr) -> bool {
 /// What one alert did, over the phases so far.
 struct Tally<'a> {
     alert: &'a Alert,
-    histograms: Vec<Read<'a>>,
+    histograms: Vec<Histogram<'a>>,
     sources: BTreeSet<SourceKind>,
     machine: Machine,
     /// Since when the condition could have held, if failed scrapes hid it, in this phase.
@@ -342,7 +357,7 @@ impl<'a> Tally<'a> {
     fn new(judge: &Judge<'a>, alert: &'a Alert) -> Tally<'a> {
         Tally {
             alert,
-            histograms: observations::histograms(judge.rules, &alert.expr),
+            histograms: observations::histograms(judge.rules, &alert.expr, judge.store),
             sources: judge.sources(alert),
             machine: Machine::default(),
             maybe_since_ms: None,

@@ -1,12 +1,16 @@
 //! Evaluation at the recorded resolution: for onsets, for pairs, and for the numbers of a step.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+
 use crate::model::sample::{Labels, SourceKind};
 use crate::model::time::Span;
 use crate::promql::Expr;
 use crate::promql::{Element, parse};
 use crate::series::{Store, View};
 
-use super::file::Alert;
+use super::file::{Alert, Record};
 use super::judge::{Judge, alert_labels};
 use super::overlay::{self, Recorder};
 
@@ -41,13 +45,25 @@ impl<'a> Judge<'a> {
     /// Looks at `span` alone: what came before is invisible. Every neutral name can be read.
     pub fn lens(&'a self, span: Span) -> Lens<'a> {
         let (from, to) = (self.recording.unix_ms(span.start), self.recording.unix_ms(span.end));
-        self.lens_over(from, to, View::since(self.store, from), None)
+        let every = self.rules.records().map(|r| r.name.as_str()).collect();
+        self.lens_over(from, to, View::since(self.store, from), &every)
+    }
+
+    /// The same for the questions `exprs` alone, so that nothing else is evaluated at every scrape.
+    pub(crate) fn lens_for(&'a self, span: Span, exprs: &[Expr]) -> Lens<'a> {
+        let (from, to) = (self.recording.unix_ms(span.start), self.recording.unix_ms(span.end));
+        let asked: BTreeSet<&str> = exprs.iter().flat_map(Expr::metric_names).collect();
+        let named: Vec<&'a Record> = self.rules.records().filter(|r| asked.contains(r.name.as_str())).collect();
+        let mut needed = self.rules.records_behind(named.iter().map(|r| &r.expr));
+        needed.extend(named.iter().map(|r| r.name.as_str()));
+        self.lens_over(from, to, View::since(self.store, from), &needed)
     }
 
     /// Looks at the whole run up to `until_ms`, with the recording rules that `exprs` need.
     pub(crate) fn run_lens(&'a self, until_ms: i64, exprs: &[&'a Expr]) -> Lens<'a> {
         let from = self.recording.header.epoch_unix_ms;
-        self.lens_over(from, until_ms, View::whole(self.store), Some(exprs))
+        let needed = self.rules.records_behind(exprs.iter().copied());
+        self.lens_over(from, until_ms, View::whole(self.store), &needed)
     }
 
     /// How much of `window` (seconds) a condition held, with everything that came before it in sight.
@@ -56,14 +72,10 @@ impl<'a> Judge<'a> {
         lens.held(expr, window.0, window.1, wanted)
     }
 
-    fn lens_over(&'a self, from_ms: i64, to_ms: i64, view: View<'a>, exprs: Option<&[&'a Expr]>) -> Lens<'a> {
+    fn lens_over(&'a self, from_ms: i64, to_ms: i64, view: View<'a>, needed: &BTreeSet<&str>) -> Lens<'a> {
         let instants = self.instants(from_ms, to_ms);
-        let needed = match exprs {
-            Some(exprs) => self.rules.records_behind(exprs.iter().copied()),
-            None => self.rules.records().map(|r| r.name.as_str()).collect(),
-        };
         let mut overlay = self.facts.clone();
-        let mut recorder = Recorder::new(self.rules, &needed);
+        let mut recorder = Recorder::new(self.rules, needed);
         if !recorder.is_empty() {
             for &at in &instants {
                 recorder.record(&self.engine, &view, &mut overlay, at);
@@ -92,18 +104,58 @@ impl<'a> Judge<'a> {
 
     /// The beginning of the continuous stretch of the condition that leads to the firing, at the
     /// recorded resolution, Unix ms. Read from the whole run, so it can lie before the step.
-    pub(crate) fn onset(&'a self, alert: &'a Alert, labels: &Labels, pending_ms: i64, fired_ms: i64) -> Option<i64> {
-        let lens = self.run_lens(fired_ms, &[&alert.expr]);
-        let holds =
-            |at: i64| lens.elements(&alert.expr, at).iter().any(|e| alert_labels(alert, &e.labels, e.value) == *labels);
-        let upto = lens.instants.partition_point(|t| *t <= pending_ms);
-        let (before, after) = lens.instants.split_at(upto);
-        if before.last().is_some_and(|&t| holds(t)) {
-            return before.iter().rev().copied().take_while(|&t| holds(t)).last();
+    pub(crate) fn onset(&self, alert: &Alert, labels: &Labels, pending_ms: i64, fired_ms: i64) -> Option<i64> {
+        let run = self.run.get_or_init(|| self.whole_run());
+        let view = View::whole(self.store).with_overlay(&run.overlay);
+        let holds = |at: i64| {
+            let elements = overlay::elements(self.engine.instant(&alert.expr, &view, at).ok());
+            elements.iter().any(|e| alert_labels(alert, &e.labels, e.value) == *labels)
+        };
+        let (before, after) = run.instants.split_at(run.instants.partition_point(|t| *t <= pending_ms));
+        let Some(&last) = before.last().filter(|&&t| holds(t)) else {
+            // A window that still holds the steps before can dilute what the step itself shows.
+            let upto_firing = after.iter().copied().take_while(|&t| t <= fired_ms);
+            return upto_firing.into_iter().find(|&t| holds(t)).or(Some(pending_ms));
+        };
+        // What an earlier step has found out about this alert need not be looked at again: in a run whose
+        // every step fires, the walk back would take longer with each.
+        let key = (alert.name.clone(), labels.clone());
+        let mut known = run.stretches.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let stretches = known.entry(key).or_default();
+        let mut since = last;
+        for &at in before.iter().rev() {
+            if let Some(stretch) = stretches.iter().find(|s| s.contains(&at)) {
+                since = *stretch.start();
+                break;
+            }
+            if at != last && !holds(at) {
+                break;
+            }
+            since = at;
         }
-        // A window that still holds the steps before can dilute what the step itself shows.
-        after.iter().copied().find(|&t| holds(t)).or(Some(pending_ms))
+        stretches.push(since..=last);
+        Some(since)
     }
+
+    /// The whole run with the recording rules that any alert rests on.
+    fn whole_run(&self) -> WholeRun {
+        let needed = self.rules.records_behind(self.rules.alerts().map(|a| &a.expr));
+        let from = self.recording.header.epoch_unix_ms;
+        let Lens { overlay, instants, .. } =
+            self.lens_over(from, self.recording.unix_ms(self.recording.last), View::whole(self.store), &needed);
+        WholeRun { overlay, instants, stretches: Mutex::default() }
+    }
+}
+
+/// What onsets are read from; made once for a judge.
+#[derive(Debug)]
+pub(super) struct WholeRun {
+    overlay: Store,
+    /// Instants of the recorded scrapes, Unix ms, in order.
+    instants: Vec<i64>,
+    /// Of each alert the stretches, Unix ms, in which its condition is known to have held throughout; it did
+    /// not hold just before any of them.
+    stretches: Mutex<BTreeMap<(String, Labels), Vec<RangeInclusive<i64>>>>,
 }
 
 impl Lens<'_> {

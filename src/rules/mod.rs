@@ -4,6 +4,7 @@
 //! RuleSet::load(&files, &limits, time_scale)     parse, fill in limits, scale times
 //!   .step_length(timing)  .check_windows(timing) how long a step must be; is the scale usable
 //!   print::yaml(&set, &constants)                the rules again as YAML
+//!   promtool::tests(&judge, &verdict, file)      what `promtool test rules` proves them with
 //! Judge::new(&set, &recording, &store, reading, timing)
 //!   .step(&span)             -> Vec<AlertVerdict>   every alert, at every phase of production's grid
 //!   .observations_missing(&span, &verdicts) -> u64  why a step should be prolonged
@@ -27,6 +28,7 @@ pub mod live;
 mod observations;
 pub mod overlay;
 pub mod print;
+pub mod promtool;
 pub mod rewrite;
 pub mod selectors;
 pub mod sizes;

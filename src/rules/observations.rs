@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::model::sample::Labels;
 use crate::promql::Expr;
 use crate::promql::Func;
-use crate::series::View;
+use crate::series::{SeriesId, Store, View};
 
 use super::file::RuleSet;
 use super::selectors::{Read, matches};
@@ -13,8 +13,17 @@ use super::selectors::{Read, matches};
 /// Observations that a quantile rule waits for.
 pub(super) const ENOUGH: f64 = 100.0;
 
+/// A histogram that a quantile is read from.
+#[derive(Clone, Debug)]
+pub(crate) struct Histogram<'a> {
+    /// What reads its buckets.
+    read: Read<'a>,
+    /// The last bucket of each histogram in the store: it counts all observations.
+    last: Vec<SeriesId>,
+}
+
 /// The histograms that an alert's quantiles are read from; empty if it reads no quantile.
-pub(crate) fn histograms<'a>(set: &'a RuleSet, expr: &'a Expr) -> Vec<Read<'a>> {
+pub(crate) fn histograms<'a>(set: &'a RuleSet, expr: &'a Expr, store: &Store) -> Vec<Histogram<'a>> {
     let mut inner: Vec<&Expr> = Vec::new();
     quantile_arguments(expr, &mut inner);
     // A quantile may hide in a recording rule that the alert reads.
@@ -22,7 +31,23 @@ pub(crate) fn histograms<'a>(set: &'a RuleSet, expr: &'a Expr) -> Vec<Read<'a>> 
     for record in set.records().filter(|r| behind.contains(r.name.as_str())) {
         quantile_arguments(&record.expr, &mut inner);
     }
-    inner.into_iter().flat_map(|e| set.leaves(e)).filter(|r| r.range_ms.is_some()).collect()
+    let reads = inner.into_iter().flat_map(|e| set.leaves(e)).filter(|r| r.range_ms.is_some());
+    reads.map(|read| Histogram { last: last_buckets(&read, store), read }).collect()
+}
+
+/// Of each histogram that a selector finds the bucket with the highest bound.
+fn last_buckets(read: &Read<'_>, store: &Store) -> Vec<SeriesId> {
+    let mut last: BTreeMap<Labels, (f64, SeriesId)> = BTreeMap::new();
+    for &id in read.selector.metric().map(|n| store.named(n)).unwrap_or_default() {
+        let labels = &store.series(id).labels;
+        let bound = labels.get("le").and_then(parse_bound).filter(|_| matches(read.selector, labels));
+        let Some(bound) = bound else { continue };
+        let entry = last.entry(labels.without(|n| n == "le")).or_insert((bound, id));
+        if bound >= entry.0 {
+            *entry = (bound, id);
+        }
+    }
+    last.into_values().map(|(_, id)| id).collect()
 }
 
 fn quantile_arguments<'a>(expr: &'a Expr, out: &mut Vec<&'a Expr>) {
@@ -35,37 +60,29 @@ fn quantile_arguments<'a>(expr: &'a Expr, out: &mut Vec<&'a Expr>) {
 
 /// Observations that entered any of `histograms` up to `at_ms`, since the begin of the view (without
 /// one, within the rule's window): the largest over them, since a renamed metric is read under both names. `None` if no such series was seen twice.
-pub(crate) fn count(histograms: &[Read<'_>], view: &View<'_>, at_ms: i64) -> Option<f64> {
+pub(crate) fn count(histograms: &[Histogram<'_>], view: &View<'_>, at_ms: i64) -> Option<f64> {
     let mut most = None;
-    for read in histograms {
+    let mut samples = Vec::new();
+    for Histogram { read, last } in histograms {
         // A view of one step is one load: all of it says how much is known. At a request every few
         // seconds the window of the rule alone would never hold enough.
         let from = if view.from_ms() == i64::MIN { at_ms - read.range_ms.unwrap_or(0) + 1 } else { view.from_ms() };
         let mut total = None;
         for mut layer in view.stores() {
-            // The last bucket of each histogram counts all of its observations.
-            let mut last: BTreeMap<Labels, (f64, f64)> = BTreeMap::new();
-            let ids = read.selector.metric().map(|n| layer.store.named(n)).unwrap_or_default();
-            for &id in ids {
-                let series = layer.store.series(id);
-                if !matches(read.selector, &series.labels) {
-                    continue;
+            // What recording rules have made grows from evaluation to evaluation.
+            let made_here;
+            let last = if std::ptr::eq(layer.store, view.store()) {
+                last
+            } else {
+                made_here = last_buckets(read, layer.store);
+                &made_here
+            };
+            for &id in last {
+                samples.clear();
+                layer.range(layer.store.series(id), from, at_ms, &mut samples);
+                if samples.len() >= 2 {
+                    *total.get_or_insert(0.0) += increase(&samples);
                 }
-                let Some(bound) = series.labels.get("le").and_then(parse_bound) else { continue };
-                let mut samples = Vec::new();
-                layer.range(series, from, at_ms, &mut samples);
-                if samples.len() < 2 {
-                    continue;
-                }
-                let of = series.labels.without(|n| n == "le");
-                let grown = increase(&samples);
-                let entry = last.entry(of).or_insert((bound, grown));
-                if bound >= entry.0 {
-                    *entry = (bound, grown);
-                }
-            }
-            if !last.is_empty() {
-                *total.get_or_insert(0.0) += last.values().map(|(_, n)| n).sum::<f64>();
             }
         }
         most = match (most, total) {
@@ -110,7 +127,6 @@ mod tests {
     use super::*;
     use crate::model::sample::NAME;
     use crate::promql::parse;
-    use crate::series::Store;
 
     #[test]
     fn observations_are_counted_once_and_over_resets() {
@@ -126,7 +142,7 @@ mod tests {
         }
         let expr =
             parse("histogram_quantile(0.99, sum by (le) (rate(t_bucket[5m]) or rate(old_bucket[5m]))) > 1").unwrap();
-        let reads = histograms(&set, &expr);
+        let reads = histograms(&set, &expr, &store);
         assert_eq!(reads.len(), 2);
         assert_eq!(count(&reads, &View::whole(&store), 2_000), Some(20.0 + 4.0 + 10.0));
         assert_eq!(count(&reads, &View::whole(&store), 0), None);

@@ -1,6 +1,6 @@
 //! The rules again as YAML: what judged is what is deployed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -15,19 +15,35 @@ pub fn yaml(set: &RuleSet, constants: &BTreeMap<String, f64>) -> String {
     let mut out = String::from("groups:\n");
     if !constants.is_empty() {
         out += "  # Numbers that PromQL cannot read off the server, as a run met them.\n";
-        out += "  - name: plimsoll_constants\n    rules:\n";
+        put(&mut out, format_args!("  - name: {CONSTANTS}\n    rules:\n"));
         for (name, value) in constants {
             put(&mut out, format_args!("      - record: {}\n        expr: vector({value})\n", quoted(name)));
         }
     }
-    for group in &set.groups {
-        print_group(&mut out, group);
+    for (group, name) in set.groups.iter().zip(group_names(set)) {
+        print_group(&mut out, group, &name);
     }
     out
 }
 
-fn print_group(out: &mut String, group: &Group) {
-    put(out, format_args!("  - name: {}\n", quoted(&group.name)));
+/// Name of the group of the constants.
+pub(super) const CONSTANTS: &str = "plimsoll_constants";
+
+/// The names of the groups in order. Two files may hold groups of one name, which one file may not:
+/// the later one then carries the name of its file.
+pub(super) fn group_names(set: &RuleSet) -> impl Iterator<Item = String> + '_ {
+    let mut seen = BTreeSet::new();
+    set.groups.iter().map(move |group| {
+        let mut name = group.name.clone();
+        while !seen.insert(name.clone()) {
+            name = format!("{name} ({})", group.file);
+        }
+        name
+    })
+}
+
+fn print_group(out: &mut String, group: &Group, name: &str) {
+    put(out, format_args!("  - name: {}\n", quoted(name)));
     if let Some(interval) = group.interval {
         put(out, format_args!("    interval: {}\n", prometheus_duration(interval)));
     }
@@ -76,7 +92,7 @@ fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 /// A scalar as YAML reads it back: bare where that is plain, else in double quotes.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-'))
         && !matches!(

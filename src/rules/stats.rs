@@ -8,6 +8,29 @@ use crate::model::verdict::{ServerStats, Spread};
 use super::judge::Judge;
 use super::lens::Lens;
 
+/// Every neutral name that the table of a step reads.
+const READ: [&str; 19] = [
+    "plimsoll:waiting",
+    "plimsoll:running",
+    "plimsoll:kv_usage",
+    "plimsoll:preemptions",
+    "plimsoll:ttft_seconds_bucket",
+    "plimsoll:ttft_seconds_sum",
+    "plimsoll:ttft_seconds_count",
+    "plimsoll:itl_seconds_bucket",
+    "plimsoll:itl_seconds_sum",
+    "plimsoll:itl_seconds_count",
+    "plimsoll:queue_seconds_sum",
+    "plimsoll:queue_seconds_count",
+    "plimsoll:prefill_seconds_sum",
+    "plimsoll:prefill_seconds_count",
+    "plimsoll:prefix_hits",
+    "plimsoll:prefix_queries",
+    "plimsoll:accepted_tokens",
+    "plimsoll:draft_tokens",
+    "plimsoll:generation_tokens",
+];
+
 impl Judge<'_> {
     /// What the server's page said over the measured part of a step; `None` without any scrape.
     pub fn server_stats(&self, span: &StepSpan) -> Option<ServerStats> {
@@ -17,7 +40,8 @@ impl Judge<'_> {
         if good.is_empty() && failed.is_empty() {
             return None;
         }
-        let lens = self.lens(span.measured);
+        let read: Vec<_> = READ.iter().filter_map(|name| crate::promql::parse(name).ok()).collect();
+        let lens = self.lens_for(span.measured, &read);
         let over = Over::new(&lens, span.measured);
         Some(ServerStats {
             scrapes: good.len() as u64,

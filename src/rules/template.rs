@@ -42,6 +42,18 @@ pub fn check(text: &str) -> Result<(), String> {
     if rest.contains("{{") { Err("is never closed with `}}`".into()) } else { Ok(()) }
 }
 
+/// Whether every action of a template can be filled in here, and not only by a server.
+pub fn is_plain(text: &str) -> bool {
+    let mut rest = text;
+    while let Some((_, action, after)) = next_action(rest) {
+        if evaluate(action, &Labels::default(), 1.0).is_err() {
+            return false;
+        }
+        rest = after;
+    }
+    true
+}
+
 fn next_action(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once("{{")?;
     let (action, after) = rest.split_once("}}")?;
@@ -175,7 +187,9 @@ fn operand(word: &str, labels: &Labels, value: f64) -> Result<Item, Problem> {
         }
     }
     if word == "$labels" || word == ".Labels" {
-        return Ok(Item::Text(labels.to_string()));
+        // As Go prints a map.
+        let pairs: Vec<String> = labels.iter().map(|(n, v)| format!("{n}:{v}")).collect();
+        return Ok(Item::Text(format!("map[{}]", pairs.join(" "))));
     }
     if word.starts_with("$externalLabels") || word.starts_with("$externalURL") || word.starts_with(".External") {
         return Ok(Item::Text(String::new()));

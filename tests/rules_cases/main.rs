@@ -10,4 +10,5 @@ mod build;
 mod causes;
 mod golden;
 mod judge;
+mod public;
 mod real;

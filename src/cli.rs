@@ -103,6 +103,9 @@ pub struct RunArgs {
     /// How long each step is measured, e.g. 90s; default: what the rules need
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Load")]
     pub hold: Option<Duration>,
+    /// How far a step is prolonged to get the 100 first tokens that a P99 needs, e.g. 20m; default: 8 times --hold
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Load")]
+    pub max_hold: Option<Duration>,
     /// Shortest warm-up of a step, e.g. 15s
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Load")]
     pub warmup: Option<Duration>,
@@ -131,7 +134,7 @@ pub struct RunArgs {
     /// Targets: ttft:p99:1s,itl:p99:100ms,error_rate:1%
     #[arg(long, value_name = "TARGETS", help_heading = "Judging")]
     pub slo: Option<String>,
-    /// Shrink every `for`, range and interval of the rules by this factor (experiments only)
+    /// Shrink every `for`, range and interval of the rules by this factor (experiments only); ramp and warm-up stay
     #[arg(long, value_name = "FACTOR", help_heading = "Judging")]
     pub time_scale: Option<f64>,
     /// Where the GPU is read: auto, nvml, dcgm=URL, smi=FILE or off
@@ -157,13 +160,17 @@ pub struct RunArgs {
 pub struct JudgeArgs {
     /// A run's folder
     pub dir: PathBuf,
-    /// Rule file to judge by, instead of those of the run; may be repeated; `off` judges nothing
+    /// Rule file to judge by, instead of those of the run; may be repeated; `off` judges nothing. The run's own
+    /// reports stay then: the answer is only printed, unless --out says where to
     #[arg(long, value_name = "FILE")]
     pub rules: Vec<PathBuf>,
+    /// Folder for the reports; default: the run's own, but with --rules none
+    #[arg(long, value_name = "DIR", conflicts_with = "dry_run")]
+    pub out: Option<PathBuf>,
     /// Put the verdict as JSON on standard output
     #[arg(long)]
     pub json: bool,
-    /// Do not write the reports into the folder again
+    /// Write no report anywhere
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -20,7 +20,7 @@ use crate::workload::WorkloadSpec;
 mod error;
 mod slo;
 
-pub use error::ScenarioError;
+pub use error::{ScenarioError, in_words, nearest};
 pub use slo::SloSpec;
 
 /// A whole scenario, defaults filled in.
@@ -34,7 +34,8 @@ pub struct Scenario {
     /// What makes this run's prompts differ from any other run's; by default drawn at random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
-    /// Factor on every `for`, range and interval of the rules. Below 1 for experiments only.
+    /// Factor on every `for`, range and interval of the rules. Below 1 for experiments only. Ramp, warm-up,
+    /// drain and time-outs are the server's pace and stay as they are.
     pub time_scale: f64,
     /// The server under test.
     pub target: TargetSpec,
@@ -303,6 +304,15 @@ mod tests {
         let error = Scenario::parse(text, "a.toml").unwrap_err();
         assert!(error.to_string().starts_with("a.toml:5:1: unknown field `input_token`"), "{error}");
         assert_eq!(error.hint(), "did you mean `input_tokens`?");
+        let text = "[workload]\nkind = \"synthetic\"\ninput_tokens = { distribution = \"lognormal\", medain = 3 }\n";
+        let error = Scenario::parse(text, "a.toml").unwrap_err();
+        assert!(error.to_string().starts_with("a.toml:3:46: unknown field `medain`"), "{error}");
+    }
+
+    #[test]
+    fn one_level_needs_no_list() {
+        let scenario = Scenario::parse("[ladder]\nconcurrency = 3", "s.toml").unwrap();
+        assert_eq!(crate::ladder::Ladder::new(&scenario.ladder).unwrap().levels, [3.0]);
     }
 
     #[test]
@@ -341,6 +351,13 @@ mod tests {
             ("[ladder]\nhold = \"90\"", "90"),
             ("[gpu]\nsource = \"nvml\"\n[sim]\nprofile = \"x\"", "gpu.source (--gpu) is `nvml`"),
             ("[gpu]\ninterval = \"10ms\"", "gpu.interval"),
+            ("[ladder]\nhold = 90", "such as \"90s\""),
+            ("[ladder]\nmax_hold = 90", "such as \"90s\""),
+            ("[ladder]\nconcurrency = true", "such as [1, 2, 4]"),
+            ("[ladder]\nrepeats = -1", "a whole number from 0 on"),
+            ("seed = \"a\"", "a whole number from 0 on"),
+            ("[slo]\nerror_rate = \"1%\"", "expected a number"),
+            ("workload = 3", "expected a table"),
         ] {
             let error = Scenario::parse(text, "s.toml").unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

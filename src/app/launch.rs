@@ -152,6 +152,35 @@ pub fn supervise(argv: &[String]) -> u8 {
     0
 }
 
+/// Looks for the program before anything is made or sent.
+///
+/// # Errors
+/// Names the program that is not there, or the parameter that is missing.
+pub fn find(spec: &ServerSpec) -> Result<(), Refusal> {
+    let argv = argv(spec)?;
+    let Some(program) = argv.first() else { return Ok(()) };
+    let runs = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    let hint = "install it, or say where it is: with `--set launcher=\"/path/to/vllm serve\"` where the scenario has that parameter";
+    if program.contains('/') {
+        let says = match runs(Path::new(program)) {
+            true => return Ok(()),
+            false if Path::new(program).exists() => {
+                format!("[server] cannot run `{program}`: it is no executable file")
+            }
+            false => format!("[server] cannot run `{program}`: there is no such file"),
+        };
+        return Err(Refusal::usage(says, hint));
+    }
+    let path = spec.env.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    if std::env::split_paths(&path).any(|folder| runs(&folder.join(program))) {
+        return Ok(());
+    }
+    Err(Refusal::usage(format!("[server] cannot run `{program}`: no program of that name is on PATH"), hint))
+}
+
 /// The argv with `{name}` replaced by parameters; an element that is just `{name}` of a list
 /// becomes as many elements.
 fn argv(spec: &ServerSpec) -> Result<Vec<String>, Refusal> {
@@ -229,6 +258,19 @@ mod tests {
             ],
         ));
         assert_eq!(got.unwrap(), ["vllm", "serve", "m", "--port=8000", "--x", "1", "--json", "{\"a\":1}"]);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        assert!(find(&spec(&["sh", "-c", "true"], &[])).is_ok());
+        for (program, part) in [
+            ("no-such-program-here", "on PATH"),
+            ("/no/such/file", "no such file"),
+            (concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "executable"),
+        ] {
+            let error = find(&spec(&[program], &[])).unwrap_err();
+            assert!(error.says.contains(program) && error.says.contains(part), "{error}");
+        }
     }
 
     #[test]

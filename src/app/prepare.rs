@@ -10,14 +10,19 @@ use crate::error::Refusal;
 use crate::ladder::Ladder;
 use crate::model::recording::RuleFile;
 use crate::model::time::ClockKind;
+use crate::model::units::prometheus_duration as time;
 use crate::rules::{Group, Limits, Rule, RuleError, RuleSet, builtin};
 use crate::scenario::Scenario;
 
+use super::launch;
 use super::resolve::{self, Resolved};
 use super::steps::StepLengths;
 
 /// How long a step is measured when no rule needs any length.
 const SHORTEST: Duration = Duration::from_secs(10);
+
+/// What a run takes before its first step, at the least.
+const BREATH: Duration = Duration::from_secs(1);
 
 /// A run that can begin.
 pub struct Prepared {
@@ -59,6 +64,30 @@ impl Prepared {
             });
             Refusal::usage(says, hint)
         })?;
+        if let Some(most) = scenario.ladder.max_duration {
+            let one = lengths.ramp + lengths.warmup + lengths.hold;
+            // A breath for what comes before the first step.
+            if most <= one + BREATH {
+                let says = format!(
+                    "max_duration is {}, but one step takes {}: ramp {}, warm-up {}, measurement {}",
+                    time(most),
+                    time(one),
+                    time(lengths.ramp),
+                    time(lengths.warmup),
+                    time(lengths.hold)
+                );
+                let climb = time(lengths.best_ladder(&ladder));
+                return Err(Refusal::usage(
+                    says,
+                    format!("leave it out, or give --max-duration {climb} or more: what a climb takes at the least"),
+                ));
+            }
+        }
+        if args.launch
+            && let Some(server) = &scenario.server
+        {
+            launch::find(server)?;
+        }
         Ok(Prepared { scenario, api_key, rule_files, rules, ladder, lengths, longest_rule })
     }
 

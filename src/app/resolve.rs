@@ -5,7 +5,10 @@ use crate::error::Refusal;
 use crate::gpu::Source;
 use crate::ladder::Levels;
 use crate::scenario::{GateSpec, Param, Scenario, ScenarioError, SimSpec};
-use crate::workload::{Lengths, WorkloadSpec};
+use crate::sim::Profile;
+use crate::workload::{FixedSpec, Lengths, WorkloadSpec};
+
+use super::simulate;
 
 /// A scenario with its flags applied.
 pub struct Resolved {
@@ -78,6 +81,10 @@ pub fn resolve(args: &RunArgs) -> Result<Resolved, Refusal> {
     }
     s.target.insecure |= args.insecure;
     s.target.new_connection |= args.new_connection;
+    if args.launch && s.sim.is_some() {
+        let says = "--launch: the scenario has [sim], the stand-in, so no server is started";
+        return Err(Refusal::usage(says, "leave out --launch, or remove [sim] from the scenario"));
+    }
     if args.launch && s.server.is_none() {
         return Err(Refusal::usage(
             "--launch: the scenario has no [server] to start",
@@ -96,6 +103,9 @@ pub fn resolve(args: &RunArgs) -> Result<Resolved, Refusal> {
     if args.hold.is_some() {
         s.ladder.hold = args.hold;
     }
+    if args.max_hold.is_some() {
+        s.ladder.max_hold = args.max_hold;
+    }
     if let Some(warmup) = args.warmup {
         s.ladder.warmup = warmup;
     }
@@ -105,6 +115,7 @@ pub fn resolve(args: &RunArgs) -> Result<Resolved, Refusal> {
     if let Some(repeats) = args.repeats {
         s.ladder.repeats = repeats;
     }
+    fit_to_stand_in(&mut s)?;
     set_lengths(&mut s.workload, args.input_len, args.output_len)?;
     if let Some(seed) = args.seed {
         s.seed = seed;
@@ -132,6 +143,19 @@ pub fn resolve(args: &RunArgs) -> Result<Resolved, Refusal> {
     }
     s.check().map_err(|says| Refusal::usage(says, ""))?;
     Ok(Resolved { scenario: s, api_key: args.api_key.clone() })
+}
+
+/// A stand-in whose model is too small for the built-in chat scenario, or which shows something only under
+/// other lengths, is sent those that it is made for, as long as nobody chose any.
+fn fit_to_stand_in(s: &mut Scenario) -> Result<(), Refusal> {
+    let Some(spec) = &s.sim else { return Ok(()) };
+    simulate::profile(spec)?;
+    if let Some((input_tokens, output_tokens)) = Profile::lengths(&spec.profile)
+        && s.workload == WorkloadSpec::default()
+    {
+        s.workload = WorkloadSpec::Fixed(FixedSpec { input_tokens, output_tokens });
+    }
+    Ok(())
 }
 
 fn set_lengths(workload: &mut WorkloadSpec, input: Option<u32>, output: Option<u32>) -> Result<(), Refusal> {
@@ -182,6 +206,24 @@ mod tests {
     }
 
     #[test]
+    fn a_stand_in_is_sent_what_its_model_takes() {
+        let lengths = |args: RunArgs| match resolve(&args).unwrap().scenario.workload {
+            WorkloadSpec::Fixed(w) => Some((w.input_tokens, w.output_tokens)),
+            _ => None,
+        };
+        let sim = |name: &str| RunArgs { sim: Some(name.into()), ..RunArgs::default() };
+        assert_eq!(lengths(sim("small-pool")), Some((409, 64)));
+        assert_eq!(lengths(RunArgs { output_len: Some(32), ..sim("small-pool") }), Some((409, 32)));
+        assert_eq!(lengths(sim("h100-8b")), None);
+        for name in Profile::names() {
+            let profile = Profile::named(name).unwrap();
+            if let Some((input, output)) = Profile::lengths(name) {
+                assert!((input + output) as usize <= profile.engine.max_model_len, "{name}");
+            }
+        }
+    }
+
+    #[test]
     fn a_bad_flag_is_named() {
         for (args, part) in [
             (RunArgs { headers: vec!["nocolon".into()], ..RunArgs::default() }, "--header"),
@@ -190,6 +232,8 @@ mod tests {
             (RunArgs { launch: true, ..RunArgs::default() }, "--launch"),
             (RunArgs { slo: Some("x".into()), ..RunArgs::default() }, "--slo"),
             (RunArgs { gpu: Some("x".into()), ..RunArgs::default() }, "--gpu"),
+            (RunArgs { gpu: Some("nvml".into()), sim: Some("roomy".into()), ..RunArgs::default() }, "--gpu"),
+            (RunArgs { sim: Some("romy".into()), ..RunArgs::default() }, "romy"),
             (RunArgs { time_scale: Some(0.0), ..RunArgs::default() }, "time_scale"),
         ] {
             let Err(refusal) = resolve(&args) else { panic!("{part} is taken") };

@@ -8,7 +8,7 @@ use crate::cli::SimArgs;
 use crate::error::{Exit, Refusal};
 use crate::gpu::{GpuSpec, Source};
 use crate::model::time::{Clock, ClockKind};
-use crate::scenario::{Scenario, SimSpec};
+use crate::scenario::{Scenario, SimSpec, in_words, nearest};
 use crate::sim::profile::Fault;
 use crate::sim::{self, Profile};
 
@@ -85,6 +85,21 @@ pub fn gpu(scenario: &Scenario) -> GpuSpec {
     }
 }
 
+/// Serves the stand-in that a scenario asks for, if it does, on a port of the system's choice, and aims the
+/// scenario at it. It ends with the runtime.
+///
+/// # Errors
+/// If there is no such profile, or nothing can be listened on.
+pub fn serve(scenario: &mut Scenario, clock: Clock) -> anyhow::Result<()> {
+    let Some(spec) = &scenario.sim else { return Ok(()) };
+    let profile = profile(spec)?;
+    let listener = sim::bind(([127, 0, 0, 1], 0).into()).context("listening for the stand-in")?;
+    let address = listener.local_addr().context("reading the stand-in's address")?;
+    scenario.target.url = format!("http://{address}");
+    tokio::spawn(sim::serve_on(clock, listener, profile, scenario.seed, std::future::pending()));
+    Ok(())
+}
+
 /// A named profile with the scenario's changes laid over it.
 ///
 /// # Errors
@@ -105,7 +120,10 @@ pub fn profile(spec: &SimSpec) -> Result<Profile, Refusal> {
     let bad = |says: String| Refusal::usage(format!("[sim.with]: {says}"), "");
     let mut table = toml::Table::try_from(&named).map_err(|e| bad(e.to_string()))?;
     lay_over(&mut table, &spec.with);
-    let profile: Profile = table.try_into().map_err(|e: toml::de::Error| bad(e.message().to_owned()))?;
+    let profile: Profile = table.try_into().map_err(|e: toml::de::Error| {
+        let near = nearest(e.message()).map(|key| format!("did you mean `{key}`?"));
+        Refusal::usage(format!("[sim.with]: {}", in_words(e.message().trim())), near.unwrap_or_default())
+    })?;
     profile.validate().map_err(bad)?;
     Ok(profile)
 }
@@ -131,7 +149,9 @@ mod tests {
         let changed = profile(&with("[engine]\nmax_num_seqs = 3")).unwrap();
         assert_eq!(changed.engine.max_num_seqs, 3);
         assert_eq!(changed.cost, Profile::named("quickstart").unwrap().cost);
-        assert!(profile(&with("[engine]\nmax_num_sequences = 3")).unwrap_err().says.contains("max_num_sequences"));
+        let typo = profile(&with("[engine]\nmax_num_seq = 3")).unwrap_err();
+        assert!(typo.says.contains("`max_num_seq`"), "{typo}");
+        assert_eq!(typo.hint, "did you mean `max_num_seqs`?");
         assert!(profile(&with("[engine]\nmax_num_seqs = 0")).is_err());
         let typo = profile(&SimSpec { profile: "quikstart".into(), with: toml::Table::new() }).unwrap_err();
         assert_eq!(typo.hint, "did you mean `quickstart`?");

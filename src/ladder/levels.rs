@@ -35,6 +35,7 @@ pub enum LevelsError {
 /// Says what was met and what is allowed.
 pub fn parse_levels(levels: &Levels, kind: Loop) -> Result<Vec<f64>, LevelsError> {
     let mut out = match levels {
+        Levels::One(level) => vec![*level],
         Levels::List(list) => list.clone(),
         Levels::Text(text) => from_text(text).ok_or_else(|| LevelsError::Form(text.clone()))?,
     };

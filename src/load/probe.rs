@@ -120,7 +120,10 @@ impl ProbeError {
             ProbeError::UnknownModel { nearest: Some(n), .. } => format!("did you mean `{n}`?"),
             ProbeError::UnknownModel { .. } => "leave out --model to take the first one".into(),
             ProbeError::NoModel { .. } => "name the model with --model".into(),
-            ProbeError::TooLong { .. } => "shorten input_tokens or output_tokens, or raise --max-model-len".into(),
+            ProbeError::TooLong { most, .. } => format!(
+                "give --input-len and --output-len (input_tokens and output_tokens in a scenario) of together at most {most}, \
+                 or start the server with a larger --max-model-len"
+            ),
             ProbeError::RowsTooLong { .. } => "shorten or remove these rows, or raise --max-model-len".into(),
             ProbeError::Refused { status: 429 | 503, .. } => "the server is busy: wait until it is idle".into(),
             ProbeError::Refused { .. } => "compare with what the model's own documentation asks for; see extra_body".into(),

@@ -72,15 +72,28 @@ pub fn human_seconds(s: f64) -> String {
 pub mod duration {
     use std::time::Duration;
 
-    use serde::{Deserialize, Deserializer, Serializer};
+    use serde::{Deserializer, Serializer};
 
     /// Reads `90s`.
     ///
     /// # Errors
     /// If the text is no duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(d)?;
-        super::parse_duration(&text).map_err(serde::de::Error::custom)
+        d.deserialize_str(Text)
+    }
+
+    struct Text;
+
+    impl serde::de::Visitor<'_> for Text {
+        type Value = Duration;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a time in quotes with its unit, such as \"90s\" or \"1m30s\"")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
+            super::parse_duration(text).map_err(E::custom)
+        }
     }
 
     /// Writes `1m30s`.
@@ -103,9 +116,15 @@ pub mod duration_opt {
     /// # Errors
     /// If the text is no duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
-        Option::<String>::deserialize(d)?
-            .map(|text| super::parse_duration(&text).map_err(serde::de::Error::custom))
-            .transpose()
+        Option::<Given>::deserialize(d).map(|given| given.map(|g| g.0))
+    }
+
+    struct Given(Duration);
+
+    impl<'de> Deserialize<'de> for Given {
+        fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Given, D::Error> {
+            super::duration::deserialize(d).map(Given)
+        }
     }
 
     /// Writes `1m30s`, or nothing.

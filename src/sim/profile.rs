@@ -238,6 +238,8 @@ impl GpuSpec {
 struct Preset {
     name: &'static str,
     summary: &'static str,
+    /// Prompt and answer under which it shows that, tokens; `None`: any chat does.
+    lengths: Option<(u32, u32)>,
     make: fn() -> Profile,
 }
 
@@ -246,27 +248,55 @@ const PRESETS: &[Preset] = &[
     Preset {
         name: "quickstart",
         summary: "an 8B model on an L4 whose pool holds 2,048 tokens: requests wait for blocks",
+        lengths: Some((409, 64)),
         make: quickstart,
     },
-    Preset { name: "l4-8b", summary: "an 8B model on an L4 with vLLM's defaults", make: l4 },
-    Preset { name: "h100-8b", summary: "an 8B model on an H100 with vLLM's defaults", make: h100 },
-    Preset { name: "roomy", summary: "a toy model on a CPU with more of everything than it needs", make: roomy },
-    Preset { name: "small-pool", summary: "64 blocks of 32 tokens: long prompts wait for blocks", make: small_pool },
+    Preset { name: "l4-8b", summary: "an 8B model on an L4 with vLLM's defaults", lengths: None, make: l4 },
+    Preset { name: "h100-8b", summary: "an 8B model on an H100 with vLLM's defaults", lengths: None, make: h100 },
+    Preset {
+        name: "roomy",
+        summary: "a toy model on a CPU with more of everything than it needs",
+        lengths: None,
+        make: roomy,
+    },
+    Preset {
+        name: "small-pool",
+        summary: "64 blocks of 32 tokens: long prompts wait for blocks",
+        lengths: Some((409, 64)),
+        make: small_pool,
+    },
     Preset {
         name: "preempt",
         summary: "the same pool under long answers: running requests are thrown out",
+        lengths: Some((50, 400)),
         make: preempt,
     },
-    Preset { name: "small-batch", summary: "four seats: requests wait while the pool is empty", make: small_batch },
-    Preset { name: "slow-first", summary: "128 tokens a step: long prompts take many steps", make: slow_first },
-    Preset { name: "spec", summary: "n-gram speculation with three draft tokens", make: spec },
+    Preset {
+        name: "small-batch",
+        summary: "four seats: requests wait while the pool is empty",
+        lengths: Some((153, 64)),
+        make: small_batch,
+    },
+    Preset {
+        name: "slow-first",
+        summary: "128 tokens a step: long prompts take many steps",
+        lengths: Some((6_025, 32)),
+        make: slow_first,
+    },
+    Preset { name: "spec", summary: "n-gram speculation with three draft tokens", lengths: None, make: spec },
     Preset {
         name: "slow-tokenizer",
         summary: "an API server that is the bottleneck: a slow first token and nothing waits",
+        lengths: Some((2_000, 64)),
         make: slow_tokenizer,
     },
-    Preset { name: "throttle", summary: "an H100 that loses half its clock after five minutes", make: throttle },
-    Preset { name: "dp2", summary: "two engines behind one front end", make: dp2 },
+    Preset {
+        name: "throttle",
+        summary: "an H100 that loses half its clock after five minutes",
+        lengths: None,
+        make: throttle,
+    },
+    Preset { name: "dp2", summary: "two engines behind one front end", lengths: Some((409, 64)), make: dp2 },
 ];
 
 impl Profile {
@@ -283,6 +313,12 @@ impl Profile {
     /// What the preset called `name` shows, in one line; `None` if there is none.
     pub fn summary(name: &str) -> Option<&'static str> {
         PRESETS.iter().find(|p| p.name == name).map(|p| p.summary)
+    }
+
+    /// Prompt and answer, in tokens, under which the preset called `name` shows what it is for; `None` if
+    /// there is none, or any chat does.
+    pub fn lengths(name: &str) -> Option<(u32, u32)> {
+        PRESETS.iter().find(|p| p.name == name).and_then(|p| p.lengths)
     }
 
     /// Whether the settings can work together.

@@ -174,7 +174,7 @@ fn prompts_longer_than_the_model_takes() {
     let url = format!("http://{address}");
     Plimsoll::new("long", &["run", "--url", &url, "--input-len", "500", "--output-len", "100"])
         .run()
-        .refused(2, &["500", "100", "512", "hint: "]);
+        .refused(2, &["500", "100", "512", "hint: ", "--input-len", "--output-len", "together at most 512"]);
 }
 
 #[test]
@@ -183,6 +183,19 @@ fn a_scenario_with_a_typo() {
         .file("s.toml", "name = \"x\"\n\n[ladder]\nconcurency = [1, 2]\n")
         .run()
         .refused(2, &["s.toml:4", "concurency", "hint: did you mean `concurrency`?"]);
+    for (text, parts) in [
+        ("[ladder]\nconcurrency = true\n", ["s.toml:2", "a list such as [1, 2, 4]"]),
+        ("[ladder]\nhold = 90\n", ["s.toml:2", "a time in quotes with its unit"]),
+        ("seed = -1\n", ["s.toml:1", "a whole number from 0 on"]),
+        ("[workload]\nkind = \"fixd\"\n", ["s.toml:", "hint: did you mean `fixed`?"]),
+        (
+            "[sim]\nprofile = \"roomy\"\n[sim.with.engine]\nmax_num_seq = 4\n",
+            ["max_num_seq", "did you mean `max_num_seqs`?"],
+        ),
+        ("[gpu]\nsourc = \"off\"\n", ["s.toml:2", "hint: did you mean `source`?"]),
+    ] {
+        Plimsoll::new("words", &["run", "s.toml"]).file("s.toml", text).run().refused(2, &parts);
+    }
     Plimsoll::new("gone", &["run", "gone.toml"]).run().refused(2, &["gone.toml"]);
     Plimsoll::new("toml", &["run", "s.toml"]).file("s.toml", "[ladder\n").run().refused(2, &["s.toml:1"]);
 }
@@ -204,11 +217,23 @@ fn flags_that_cannot_be_read() {
         (&["run", "--rules", "gone.yml"], "gone.yml"),
         (&["rules", "--engine", "other"], "--engine"),
         (&["judge", "gone"], "gone"),
+        (&["judge", "gone", "--rules", "off"], "--rules off"),
+        (&["run", "--sim", "roomy", "--gpu", "smi=x.csv"], "(--gpu) is `smi=x.csv`"),
+        (&["run", "--sim", "roomy", "--max-duration", "60s"], "one step takes 1m36s"),
     ] {
         Plimsoll::new("flags", args).run().refused(2, &[part]);
     }
     // clap's own words take more than a line; the code is what counts.
     assert_eq!(Plimsoll::new("clap", &["run", "--hold", "90"]).run().code, Some(2));
+}
+
+#[test]
+fn a_server_program_that_is_not_there() {
+    let text = "[server]\ncommand = [\"no-such-vllm\", \"serve\"]\n";
+    Plimsoll::new("program", &["run", "s.toml", "--launch"])
+        .file("s.toml", text)
+        .run()
+        .refused(2, &["`no-such-vllm`", "PATH", "hint: "]);
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub enum ReadError {
         what: String,
     },
     /// It holds no header: it is empty, or its first line was torn.
-    #[error("the recording {} is empty, expected a header in its first line", .path.display())]
+    #[error("the recording {} is empty: the run ended before its first line was written", .path.display())]
     Empty {
         /// The file.
         path: PathBuf,

@@ -42,20 +42,33 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates `run.jsonl` in `folder` and writes the header, without secrets, to the disk.
+    /// Creates `run.jsonl` in `folder` with the header, without secrets, in it. Whoever finds the file finds
+    /// the whole header: it gets its name only then.
     ///
     /// # Errors
     /// If the file is there already or cannot be written.
     pub fn create(folder: &Path, mut header: Header, redactor: Redactor) -> Result<Writer, WriteError> {
-        let path = folder.join(RUN_FILE);
+        let (path, unnamed) = (folder.join(RUN_FILE), folder.join(format!(".{RUN_FILE}.tmp")));
         redactor.header(&mut header);
-        let file = OpenOptions::new().append(true).create_new(true).open(&path);
-        let file = file.map_err(|source| WriteError { path: path.clone(), act: "created", source })?;
-        let mut buffer = Vec::new();
-        Encoder::header(&mut buffer, &header);
-        let mut writer = Writer { path, file: Arc::new(file), header, redactor, encoder: Encoder::default(), buffer };
-        writer.flush()?;
-        Ok(writer)
+        let failed = |act: &'static str| {
+            let path = path.clone();
+            move |source| WriteError { path, act, source }
+        };
+        // What a run left that was killed just here is no recording.
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).open(&unnamed).map_err(failed("created"))?;
+        let mut text = Vec::new();
+        Encoder::header(&mut text, &header);
+        (&file).write_all(&text).map_err(failed("written"))?;
+        // A link, unlike a rename, never takes the place of a recording that is there; not every file system has it.
+        match std::fs::hard_link(&unnamed, &path) {
+            Ok(()) => drop(std::fs::remove_file(&unnamed)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(failed("created")(e)),
+            Err(_) => std::fs::rename(&unnamed, &path).map_err(failed("created"))?,
+        }
+        let file = OpenOptions::new().append(true).open(&path).map_err(failed("created"))?;
+        let (encoder, buffer) = (Encoder::default(), Vec::new());
+        Ok(Writer { path, file: Arc::new(file), header, redactor, encoder, buffer })
     }
 
     /// The header as written: begin the recording in memory with this one.

@@ -24,6 +24,7 @@ use crate::model::time::{Clock, Offset};
 pub struct Poller {
     stop: oneshot::Sender<()>,
     latest: watch::Receiver<Option<Arc<Scrape>>>,
+    first_page: watch::Receiver<Option<Bytes>>,
     task: JoinHandle<Pages>,
 }
 
@@ -51,9 +52,11 @@ impl Poller {
         let fetcher = Fetcher::new(&page, spec.timeout, spec.max_bytes)?;
         let (stop, stopped) = oneshot::channel();
         let (show, latest) = watch::channel(None);
+        let (keep, first_page) = watch::channel(None);
         let reader = Reader { page, fetcher, parser: Parser::new(), clock, pages: Pages::default() };
-        let task = tokio::spawn(poll(reader, spec.interval.max(Duration::from_micros(1)), events, show, stopped));
-        Ok(Poller { stop, latest, task })
+        let task =
+            tokio::spawn(poll(reader, spec.interval.max(Duration::from_micros(1)), events, (show, keep), stopped));
+        Ok(Poller { stop, latest, first_page, task })
     }
 
     /// The first reading, as soon as there is one: await it before the first request, since
@@ -66,6 +69,11 @@ impl Poller {
     /// The newest reading, good or failed; `None` before the first.
     pub fn latest(&self) -> Option<Arc<Scrape>> {
         self.latest.borrow().clone()
+    }
+
+    /// The first page that came with a 2xx status, verbatim; `None` before there is one.
+    pub fn first_page(&self) -> Option<Bytes> {
+        self.first_page.borrow().clone()
     }
 
     /// A view of the newest reading that a display can keep.
@@ -96,7 +104,7 @@ async fn poll(
     mut reader: Reader,
     interval: Duration,
     events: UnboundedSender<Event>,
-    show: watch::Sender<Option<Arc<Scrape>>>,
+    (show, keep): (watch::Sender<Option<Arc<Scrape>>>, watch::Sender<Option<Bytes>>),
     mut stopped: oneshot::Receiver<()>,
 ) -> Pages {
     let clock = reader.clock;
@@ -106,6 +114,13 @@ async fn poll(
         // A reading under way when the run stops is finished, and is then the last one.
         let scrape = reader.read(due, interval).await;
         let received = scrape.received;
+        keep.send_if_modified(|kept| {
+            let news = kept.is_none() && reader.pages.first.is_some();
+            if news {
+                kept.clone_from(&reader.pages.first);
+            }
+            news
+        });
         show.send_replace(Some(Arc::new(scrape.clone())));
         if events.send(Event::Scrape(scrape)).is_err() {
             return reader.pages;

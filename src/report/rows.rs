@@ -97,7 +97,7 @@ fn percent_points(x: f64) -> String {
     format!("{:.0}", x * 100.0)
 }
 
-/// A 99th percentile, marked with `~` where it rests on too few samples to decide anything.
+/// A 99th percentile, marked with `~` where it rests on too few samples to show that a target is kept.
 pub fn p99(q: &Quantiles) -> String {
     match q.p99 {
         Some(x) if q.n < P99_SAMPLES => format!("~{}", latency(Some(x))),
@@ -131,6 +131,9 @@ pub fn outcome_word(o: StepOutcome) -> &'static str {
 /// What the rules say of a step: `firing: A (80 % of phases); pending: B`, or `clean`.
 pub fn outcome(s: &StepVerdict) -> String {
     let mut parts = Vec::new();
+    if s.alerts.is_empty() && s.cut_short.is_none() {
+        return "not judged".into();
+    }
     for (state, word) in [
         (AlertState::Firing, "firing"),
         (AlertState::Pending, "pending"),

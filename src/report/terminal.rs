@@ -53,6 +53,14 @@ impl Page {
             let moments = lines.remove(1);
             lines[0] = format!("{}   {moments}", lines[0]);
         }
+        // Who is ruled out matters less the further down it stands; the reports hold every reason.
+        const REASONS: usize = 2;
+        if entry.label == "not because" && lines.len() > REASONS + 1 {
+            let names: Vec<&str> = lines[REASONS..].iter().map(|l| l.split(':').next().unwrap_or(l)).collect();
+            let more = format!("{} (why: report.html, verdict.json)", names.join(", "));
+            lines.truncate(REASONS);
+            lines.push(more);
+        }
         let mut label = Some(entry.label);
         for (i, line) in lines.iter().enumerate() {
             // Under the line that answers, the lines that support it are set off.
@@ -304,7 +312,9 @@ fn legend(verdict: &Verdict, table: &Table) -> Vec<String> {
         answer::targets(verdict)
     )];
     if rows::has_few_samples(verdict) {
-        out.push("~ a p99 of fewer than 100 samples, which decides nothing".into());
+        out.push(
+            "~ a p99 of fewer than 100 requests: enough to show that a target is missed, not that it is kept".into(),
+        );
     }
     if !table.idle.is_empty() {
         let words: Vec<&str> = table.idle.iter().map(|n| if *n == "preempt" { "preemptions" } else { n }).collect();

@@ -147,7 +147,8 @@ fn why(h: &mut Html, v: &Verdict) {
         if !e.advice.is_empty() {
             h.within("section", &[("class", "card do"), ("aria-labelledby", "do")], |h| {
                 h.leaf("h2", &[("id", "do")], "Do");
-                h.within("ol", &[], |h| e.advice.iter().for_each(|advice| h.leaf("li", &[], advice)));
+                let lines = answer::entries(v).into_iter().filter(|e| e.label == "do").flat_map(|e| e.lines);
+                h.within("ul", &[], |h| lines.for_each(|line| h.leaf("li", &[], &line)));
             });
         }
         if !not.is_empty() {
@@ -329,7 +330,7 @@ fn steps(h: &mut Html, v: &Verdict) {
             "wait, run and KV: median, and the largest in brackets. gap: time between two chunks that carry output.",
         );
         if rows::has_few_samples(v) {
-            note += " ~ marks a p99 of fewer than 100 samples, which decides nothing.";
+            note += " ~ marks a p99 of fewer than 100 requests: enough to show that a target is missed, not that it is kept.";
         }
         h.leaf("p", &[("class", "muted")], &note);
     });
@@ -420,7 +421,7 @@ fn more(h: &mut Html, v: &Verdict) {
         h.leaf("h2", &[("id", "more")], "The run");
         h.within("dl", &[("class", "facts")], |h| {
             for e in answer::entries(v) {
-                if matches!(e.label, "also fired" | "as deployed" | "reckoned" | "run") {
+                if matches!(e.label, "also fired" | "as deployed" | "estimate" | "run") {
                     h.leaf("dt", &[], e.label);
                     h.within("dd", &[], |h| {
                         for line in &e.lines {

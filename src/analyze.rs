@@ -29,9 +29,12 @@ mod hardware;
 mod plots;
 mod quantiles;
 mod server;
+mod silence;
+mod unjudged;
 
 pub use plots::plots;
 pub use server::Gauges;
+pub use silence::Silence;
 
 /// Share of prompt tokens out of the prefix cache from which on it is remarked.
 const CACHED: f64 = 0.05;
@@ -96,6 +99,14 @@ impl<'a> Analysis<'a> {
                 "failed_scrapes",
                 format!("{failed} scrapes of the metrics page failed"),
                 "look at the notes in run.jsonl; production would have lost its alerts for as long",
+            ));
+        }
+        let silence = Silence::at(self.recording.requests.iter(), span.measured.end);
+        if let Some(silence) = silence.filter(|s| s.is_a_hang(self.scenario.time_scale)) {
+            caveats.push(Caveat::new(
+                "server_silent",
+                silence.says(),
+                "the server hangs: read its log, and what its engine was last at; restart it before the next run",
             ));
         }
         let seconds = |at: crate::model::time::Offset| at.as_secs_f64();
@@ -189,9 +200,7 @@ impl<'a> Analysis<'a> {
         let first_alert = first.as_ref().map(|(step, alert)| self.named(&steps[*step], alert));
         let outcome = match (&first_alert, recording.ended.map(|e| e.reason)) {
             (Some(_), _) => RunOutcome::Alert,
-            (None, Some(StopReason::EndOfLadder)) if steps.iter().all(|s| s.outcome == StepOutcome::Clean) => {
-                RunOutcome::Clean
-            }
+            (None, Some(StopReason::EndOfLadder)) if clean_to_the_top(&history) => RunOutcome::Clean,
             _ => RunOutcome::Inconclusive,
         };
         let constants = self.judge.constants();
@@ -316,18 +325,8 @@ impl<'a> Analysis<'a> {
                 "production fires later; compare only with runs of the same scale",
             ));
         }
-        let inconclusive: Vec<String> = verdict
-            .steps
-            .iter()
-            .filter(|s| s.outcome == StepOutcome::Inconclusive)
-            .map(|s| format!("{}", s.concurrency))
-            .collect();
-        if !inconclusive.is_empty() && self.scenario.rules.enabled {
-            out.push(Caveat::new(
-                "inconclusive_steps",
-                format!("the steps at {} could not be judged", inconclusive.join(", ")),
-                "see their alerts and caveats: no_data and not_evaluable are never a pass",
-            ));
+        if self.scenario.rules.enabled {
+            out.extend(self.unjudged(verdict));
         }
         if verdict.confirmed == Some(false) {
             out.push(Caveat::new(
@@ -345,11 +344,14 @@ impl<'a> Analysis<'a> {
             Some(StopReason::Interrupted) => {
                 out.push(Caveat::new("interrupted", "the run was interrupted before the ladder's end", ""));
             }
-            Some(StopReason::TargetLost) => out.push(Caveat::new(
-                "target_lost",
-                "the server was lost during the run",
-                "look at its log; plimsoll keeps it when it launches the server",
-            )),
+            Some(StopReason::TargetLost) => {
+                let told = self.recording.notes.iter().rev().find(|n| n.code == "target_lost");
+                out.push(Caveat::new(
+                    "target_lost",
+                    told.map_or("the server was lost during the run", |n| n.says.as_str()),
+                    "look at its log; plimsoll keeps it when it launches the server",
+                ));
+            }
             Some(StopReason::MaxDuration) => out.push(Caveat::new(
                 "max_duration",
                 "the next step might not have fitted into max_duration",
@@ -436,11 +438,23 @@ fn began(alert: &AlertVerdict) -> f64 {
     alert.onset_s.or(alert.pending_at_s).or(alert.fired_at_s).unwrap_or(f64::INFINITY)
 }
 
-/// Whether both bounds, run once more, came out as before. `None` if they were not both run again.
+/// Whether the highest level that was run is clean, with all its repeats. Steps below it that could not
+/// be judged do not matter then: nothing fired in them, and more load does not put out an alert.
+fn clean_to_the_top(history: &[Past]) -> bool {
+    let top = history.iter().map(|p| p.level).fold(0.0, f64::max);
+    let mut at_the_top = history.iter().filter(|p| p.level == top).peekable();
+    at_the_top.peek().is_some() && at_the_top.all(|p| p.outcome == StepOutcome::Clean)
+}
+
+/// Whether both bounds, run once more, came out as before. `None` if they were not both run again, or
+/// one of them could not be judged.
 fn confirmed(history: &[Past]) -> Option<bool> {
     let again: Vec<&Past> = history.iter().filter(|p| p.phase == Phase::Confirm).collect();
     let lowest = history.iter().filter(|p| p.phase != Phase::Confirm && p.outcome == StepOutcome::Firing);
     let firing = lowest.map(|p| p.level).min_by(f64::total_cmp)?;
+    if again.iter().any(|p| p.outcome == StepOutcome::Inconclusive) {
+        return None;
+    }
     let held = again.iter().all(|p| {
         let expected = if p.level >= firing { StepOutcome::Firing } else { StepOutcome::Clean };
         p.outcome == expected

@@ -3,6 +3,11 @@
 //! Climb the list until a step fires; narrow between the highest clean and the lowest firing
 //! level until they are within the tolerance; run each of the two once more. A step whose level
 //! is not above its predecessor's starts drained, so that no queue of a higher step poisons it.
+//!
+//! All of it rests on one assumption: that more load does not put out an alert. It is what allows to
+//! bisect, and what makes a level that could not be judged harmless where a level above it is clean.
+//! A run can contradict it (a level fires below one that was clean); then the lowest firing level is the
+//! answer, and nothing above it counts as clean.
 
 use std::time::Duration;
 
@@ -82,8 +87,10 @@ impl Default for LadderSpec {
 
 /// Levels as a scenario may write them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, a list such as [1, 2, 4], or a range such as \"1..64x2\"")]
 pub enum Levels {
+    /// `3`.
+    One(f64),
     /// `[1, 2, 4]`.
     List(Vec<f64>),
     /// `"1..64x2"`, `"1..10+1"` or `"1,2,4"`.

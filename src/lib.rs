@@ -15,6 +15,10 @@
 //! sim: a stand-in vLLM behind a socket; knows nothing of the above; known only by `app` and the tests
 //! ```
 //!
+//! What a run may say: a level is *clean* only where every rule of its step could be judged and none fired, and
+//! it *fires* where one did. What could not be judged is neither, is named with its reason, and takes nothing
+//! from a clean level above it: [`ladder`] says what that rests on. A server that hangs is lost, not judged.
+//!
 //! Who may import whom is guarded by `tests/layers.rs`.
 
 pub mod model;

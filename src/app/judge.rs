@@ -75,7 +75,16 @@ pub fn judge(args: &JudgeArgs) -> anyhow::Result<Exit> {
     if off {
         rules = prepare::load(&[], &scenario)?;
     }
-    let reports = (!args.dry_run).then_some(args.dir.as_path());
+    // What other rules say must not take the place of what the run's own rules said.
+    let reports = match &args.out {
+        Some(out) => Some(out.as_path()),
+        None if args.dry_run || !args.rules.is_empty() => None,
+        None => Some(args.dir.as_path()),
+    };
+    if let Some(folder) = reports {
+        std::fs::create_dir_all(folder)
+            .map_err(|e| Refusal::usage(format!("cannot make the folder {}: {e}", folder.display()), ""))?;
+    }
     let verdict = answer(&recording, &scenario, &rules, reports)?;
     super::tell(&verdict, args.json, reports)?;
     Ok(run::exit(&verdict, scenario.rules.enabled))

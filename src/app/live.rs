@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::analyze::{self, Analysis, Gauges};
+use crate::analyze::{self, Analysis, Gauges, Silence};
 use crate::gpu;
 use crate::ladder::{Next, Past};
 use crate::load::{HealthWatch, Loader};
@@ -19,6 +19,7 @@ use crate::scrape::{Pages, Poller};
 use super::launch::{self, Server};
 use super::prepare::Prepared;
 use super::progress::{Now, Progress};
+use super::steps::{Rest, StepLengths};
 use super::tape::{Tape, Woke};
 
 /// How often the run looks around while a step goes on.
@@ -54,6 +55,21 @@ pub struct Live<'a> {
     pub progress: Progress,
 }
 
+/// For how long nothing may come before that is told while it goes on.
+const TELL_SILENCE_AFTER: Duration = Duration::from_secs(10);
+
+/// What a stretch of the run is for, as it is shown.
+#[derive(Clone, Copy)]
+struct Stretch {
+    doing: &'static str,
+    /// When it is over, as far as is known.
+    over: Offset,
+    /// Observations that the step still lacks.
+    missing: Option<u64>,
+    /// What may come after the step.
+    rest: Rest,
+}
+
 /// How a wait ended.
 enum Waited {
     Through,
@@ -86,20 +102,63 @@ impl Live<'_> {
                     Waited::Stop(cut) => break stop_reason(cut),
                 }
             }
-            self.progress.begin(&plan, warmup, self.prepared.lengths.hold);
-            let (verdict, cut) = self.step(plan, warmup).await?;
+            let rest = self.rest(&history, &plan);
+            self.progress.begin(&plan, warmup, &self.prepared.lengths, rest);
+            let (verdict, cut) = self.step(plan, warmup, rest).await?;
             self.progress.end(&verdict);
             history.push(analyze::past(&verdict));
             verdicts.push(verdict);
             if let Some(cut) = cut {
                 break stop_reason(cut);
             }
+            if let Some(silence) = self.hangs() {
+                self.lose(&format!("the server hangs: {}", silence.says()));
+                break StopReason::TargetLost;
+            }
         };
         self.finish(reason).await
     }
 
+    /// What may come after `plan`, within `max_duration`.
+    fn rest(&self, history: &[Past], plan: &StepPlan) -> Rest {
+        let lengths = &self.prepared.lengths;
+        let rest = lengths.rest(&self.prepared.ladder, history, plan.load.level());
+        match self.prepared.scenario.ladder.max_duration {
+            None => rest,
+            Some(most) => {
+                let left =
+                    most.saturating_sub(self.clock.now().as_duration() + lengths.ramp + lengths.warmup + lengths.hold);
+                Rest { least: rest.least.min(left), most: rest.most.min(left) }
+            }
+        }
+    }
+
+    /// The silence of the server, if requests are out.
+    fn silence(&self) -> Option<Silence> {
+        let out = self.loader.in_flight();
+        // Those that ended last are enough to know when anything came last.
+        let ended = self.tape.recording.requests.iter().rev().take(64 + 4 * out.len());
+        Silence::at(ended.chain(&out), self.clock.now())
+    }
+
+    /// The same, if it lasts so long that the server counts as hanging.
+    fn hangs(&self) -> Option<Silence> {
+        self.silence().filter(|s| s.is_a_hang(self.prepared.scenario.time_scale))
+    }
+
+    /// Records and tells that the target is lost.
+    fn lose(&mut self, says: &str) {
+        self.tape.note("target_lost", says);
+        self.progress.say(&format!("the target is lost: {says}"));
+    }
+
     /// Runs one step and judges it.
-    async fn step(&mut self, plan: StepPlan, warmup: Duration) -> anyhow::Result<(StepVerdict, Option<CutShort>)> {
+    async fn step(
+        &mut self,
+        plan: StepPlan,
+        warmup: Duration,
+        rest: Rest,
+    ) -> anyhow::Result<(StepVerdict, Option<CutShort>)> {
         let lengths = self.prepared.lengths;
         let start = self.clock.now();
         self.tape.put(Event::StepStarted { at: start, plan }).await?;
@@ -107,33 +166,52 @@ impl Live<'_> {
         self.loader.raise_to(plan.step, plan.load, lengths.ramp);
 
         let ramped = start + lengths.ramp;
-        let mut cut = self.wait("ramp", ramped).await?;
+        let stretch = |doing, over, missing| Stretch { doing, over, missing, rest };
+        let mut cut = self.wait(stretch("ramp", ramped, None), ramped).await?;
         if let Waited::Through = cut {
-            cut = self.wait("warm-up", ramped + warmup).await?;
+            cut = self.wait(stretch("warm-up", ramped + warmup, None), ramped + warmup).await?;
         }
         let begun = self.clock.now();
         self.tape.put(Event::MeasureStarted { at: begun, step: plan.step }).await?;
         self.step_border();
         let mut until = begun + lengths.hold;
+        let mut shown = stretch("measure", until, None);
+        let mut latest = begun + lengths.max_hold;
+        if let Some(most) = self.prepared.scenario.ladder.max_duration {
+            latest = latest.min(Offset::from_duration(most));
+        }
         while let Waited::Through = cut {
             let border = until - BORDER.min(until.since(begun) / 4);
-            cut = self.wait("measure", border).await?;
+            cut = self.wait(shown, border).await?;
             if let Waited::Through = cut {
                 self.step_border();
-                cut = self.wait("measure", until).await?;
+                cut = self.wait(shown, until).await?;
             }
             if let Waited::Stop(_) = cut {
                 break;
             }
             // Rules that lack observations get more time, up to the longest hold.
-            let mut latest = begun + lengths.max_hold;
-            if let Some(most) = self.prepared.scenario.ladder.max_duration {
-                latest = latest.min(Offset::from_duration(most));
-            }
-            if until >= latest || self.missing(plan.step)? == 0 {
+            let missing = self.missing(plan.step)?;
+            if until >= latest || missing == 0 {
                 break;
             }
+            if self.hangs().is_some() {
+                break;
+            }
+            let (elapsed, longest) = (until.since(begun), latest.since(begun));
+            let Some(enough) = StepLengths::enough_at(elapsed, missing, longest) else {
+                let says = format!(
+                    "step {} is not prolonged: it lacks {missing} observations after {} s, and {} s would not bring them",
+                    plan.step,
+                    elapsed.as_secs(),
+                    longest.as_secs()
+                );
+                self.progress.say(&format!("        {says}"));
+                self.tape.note("not_prolonged", says);
+                break;
+            };
             until = (until + lengths.hold / 4).min(latest);
+            shown = stretch("prolong", (begun + enough).max(until), Some(missing));
         }
         let cut_short = match cut {
             Waited::Through => None,
@@ -165,7 +243,7 @@ impl Live<'_> {
     }
 
     /// Waits until `until` while the load goes on; comes back early when the run must stop.
-    async fn wait(&mut self, doing: &'static str, until: Offset) -> anyhow::Result<Waited> {
+    async fn wait(&mut self, stretch: Stretch, until: Offset) -> anyhow::Result<Waited> {
         loop {
             let now = self.clock.now();
             if now >= until {
@@ -175,13 +253,14 @@ impl Live<'_> {
                 return Ok(Waited::Stop(CutShort::Interrupted));
             }
             if let Some(says) = self.lost() {
-                self.tape.note("target_lost", says.clone());
-                self.progress.say(&format!("the target is lost: {says}"));
+                self.lose(&says);
                 return Ok(Waited::Stop(CutShort::TargetLost));
             }
             let now = self.clock.now();
-            let shown = self.look(doing, until.since(now));
-            self.progress.tick(now, &shown);
+            if self.progress.wants() {
+                let shown = self.look(stretch, now);
+                self.progress.tick(now, &shown);
+            }
         }
     }
 
@@ -189,8 +268,9 @@ impl Live<'_> {
     async fn drain(&mut self) -> anyhow::Result<Waited> {
         let begun = self.clock.now();
         let until = begun + self.prepared.lengths.drain;
+        let stretch = Stretch { doing: "drain", over: until, missing: None, rest: Rest::default() };
         {
-            let Live { loader, tape, clock, prepared, .. } = self;
+            let Live { loader, tape, clock, prepared, poller, progress, .. } = self;
             let mut drained = std::pin::pin!(loader.drain(prepared.lengths.drain));
             loop {
                 let look = clock.now() + LOOK;
@@ -201,6 +281,11 @@ impl Live<'_> {
                         return Ok(Waited::Stop(CutShort::Interrupted));
                     },
                 }
+                let now = clock.now();
+                if progress.wants() {
+                    let gauges = gauges(poller.as_ref(), prepared);
+                    progress.tick(now, &Now { doing: stretch.doing, left: until.since(now), gauges, ..Now::default() });
+                }
             }
         }
         while !self.server_at_rest(begun) {
@@ -210,7 +295,7 @@ impl Live<'_> {
                 self.progress.say("the server did not come to rest; the next step starts all the same");
                 break;
             }
-            match self.wait("drain", (now + LOOK).min(until)).await? {
+            match self.wait(stretch, (now + LOOK).min(until)).await? {
                 Waited::Through => {}
                 stop @ Waited::Stop(_) => return Ok(stop),
             }
@@ -256,20 +341,19 @@ impl Live<'_> {
         None
     }
 
-    fn look(&self, doing: &'static str, left: Duration) -> Now {
+    fn look(&self, stretch: Stretch, now: Offset) -> Now {
         let live = self.loader.live();
-        let scrape = self.poller.as_ref().and_then(Poller::latest);
-        let gauges = scrape.map(|s| Gauges::of(&self.prepared.rules, &s)).unwrap_or_default();
         Now {
-            doing,
-            left,
+            doing: stretch.doing,
+            left: stretch.over.since(now),
+            missing: stretch.missing,
+            rest: stretch.rest,
             in_flight: live.in_flight,
             ended: [live.ended, live.failed],
             ttft_s: live.ttft_p50.map(|d| d.as_secs_f64()),
             gap_s: live.gap_p50.map(|d| d.as_secs_f64()),
-            waiting: gauges.waiting,
-            running: gauges.running,
-            kv_usage: gauges.kv_usage,
+            gauges: gauges(self.poller.as_ref(), self.prepared),
+            silence: self.silence().filter(|s| s.lasts >= TELL_SILENCE_AFTER).map(|s| s.says()),
         }
     }
 
@@ -302,6 +386,11 @@ impl Live<'_> {
         tape.put(Event::Ended(Ended { at: clock.now(), reason })).await?;
         Ok((tape.finish().await?, pages))
     }
+}
+
+/// What the newest page says of the server.
+fn gauges(poller: Option<&Poller>, prepared: &Prepared) -> Gauges {
+    poller.and_then(Poller::latest).map(|s| Gauges::of(&prepared.rules, &s)).unwrap_or_default()
 }
 
 fn stop_reason(cut: CutShort) -> StopReason {

@@ -98,9 +98,10 @@ fn tell(verdict: &Verdict, json: bool, folder: Option<&Path>) -> anyhow::Result<
     })
 }
 
-/// Width of the terminal in columns, for tables; 100 where there is none.
+/// Width of the terminal in columns, for tables; `COLUMNS` goes before it, and 100 where there is neither.
 fn width() -> u16 {
-    std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).unwrap_or(100)
+    let told = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    told.or_else(|| terminal_size::terminal_size_of(std::io::stdout()).map(|(w, _)| w.0)).unwrap_or(100)
 }
 
 /// Whether standard output takes colour.

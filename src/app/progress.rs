@@ -4,10 +4,14 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use crate::analyze::Gauges;
 use crate::model::step::{Phase, StepPlan};
 use crate::model::time::{ClockKind, Offset};
-use crate::model::units::human_seconds;
+use crate::model::units::{human_seconds, prometheus_duration};
 use crate::model::verdict::{AlertState, StepOutcome, StepVerdict};
+use crate::rules::ENOUGH;
+
+use super::steps::{Rest, StepLengths};
 
 /// How often plain lines come at most.
 const PLAIN_EVERY: Duration = Duration::from_secs(15);
@@ -15,24 +19,67 @@ const PLAIN_EVERY: Duration = Duration::from_secs(15);
 /// What a line of progress shows.
 #[derive(Clone, Debug, Default)]
 pub struct Now {
-    /// What is being done: `ramp`, `warm-up`, `measure`, `drain`.
+    /// What is being done: `ramp`, `warm-up`, `measure`, `prolong`, `drain`.
     pub doing: &'static str,
-    /// Until it is over.
+    /// Until it is over, as far as is known.
     pub left: Duration,
+    /// Observations that the step still lacks, where it is prolonged for them.
+    pub missing: Option<u64>,
+    /// What may come after the step.
+    pub rest: Rest,
     /// Requests in flight.
     pub in_flight: u64,
-    /// Requests ended in this step, and failures among them.
+    /// Requests ended so far, and failures among them.
     pub ended: [u64; 2],
-    /// Median time to first token of this step, s.
+    /// Median time to first token of the last seconds, s.
     pub ttft_s: Option<f64>,
-    /// Median gap between chunks of this step, s.
+    /// Median gap between chunks of the last seconds, s.
     pub gap_s: Option<f64>,
-    /// Requests that wait in the server.
-    pub waiting: Option<f64>,
-    /// Requests that run in the server.
-    pub running: Option<f64>,
-    /// Share of the KV pool in use, 0 to 1.
-    pub kv_usage: Option<f64>,
+    /// What the server's page says.
+    pub gauges: Gauges,
+    /// That nothing comes from the server, in words.
+    pub silence: Option<String>,
+}
+
+impl Now {
+    /// The line.
+    fn line(&self) -> String {
+        let number = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".into(), |v| format!("{v:.digits$}"));
+        let time = |v: Option<f64>| v.map_or_else(|| "-".into(), human_seconds);
+        let lacking = self.missing.map(|n| format!(" ({:.0} of {ENOUGH:.0} observations)", ENOUGH - n as f64));
+        let failed = if self.ended[1] > 0 { format!(", {} failed", self.ended[1]) } else { String::new() };
+        let mut out = format!(
+            "  {:<7} {:>4} s left{}  {} in flight, {} done{failed}  ttft {}  gap {}  waiting {}  running {}  kv {}",
+            self.doing,
+            self.left.as_secs(),
+            lacking.unwrap_or_default(),
+            self.in_flight,
+            self.ended[0],
+            time(self.ttft_s),
+            time(self.gap_s),
+            number(self.gauges.waiting, 0),
+            number(self.gauges.running, 0),
+            number(self.gauges.kv_usage, 2),
+        );
+        if !self.rest.most.is_zero() {
+            let run = Rest { least: self.left + self.rest.least, most: self.left + self.rest.most };
+            out += &format!("  run: {}", between(run));
+        }
+        match &self.silence {
+            Some(says) => format!("  {} s left  {says}", self.left.as_secs()),
+            None => out,
+        }
+    }
+}
+
+/// `6m to 1h50m left`, to the minute where it is many.
+fn between(rest: Rest) -> String {
+    let coarse = |d: Duration| {
+        let s = d.as_secs();
+        prometheus_duration(Duration::from_secs(if s >= 600 { s / 60 * 60 } else { s }))
+    };
+    let (least, most) = (coarse(rest.least), coarse(rest.most));
+    if least == most { format!("{most} left") } else { format!("{least} to {most} left") }
 }
 
 /// The writer of progress.
@@ -61,21 +108,31 @@ impl Progress {
     }
 
     /// A step begins.
-    pub fn begin(&mut self, plan: &StepPlan, warmup: Duration, hold: Duration) {
+    pub fn begin(&mut self, plan: &StepPlan, warmup: Duration, lengths: &StepLengths, rest: Rest) {
         let phase = match plan.phase {
             Phase::Climb => "climb",
             Phase::Narrow => "narrow",
             Phase::Confirm => "confirm",
         };
         self.last = None;
+        let own = Rest { least: lengths.ramp + warmup + lengths.hold, most: lengths.ramp + warmup + lengths.max_hold };
+        let run = Rest { least: own.least + rest.least, most: own.most + rest.most };
         self.say(&format!(
-            "step {}  {}  {phase}  warm-up {} s, measure {} s{}",
+            "step {}  {}  {phase}{}  warm-up {} s, measure {} s (up to {} s for observations){}{}",
             plan.step,
             plan.load,
+            if plan.repeat > 0 { format!(", repeat {}", plan.repeat + 1) } else { String::new() },
             warmup.as_secs(),
-            hold.as_secs(),
-            if plan.drain_first { ", drained first" } else { "" }
+            lengths.hold.as_secs(),
+            lengths.max_hold.as_secs(),
+            if plan.drain_first { ", drained first" } else { "" },
+            if self.live { format!("; run: {}", between(run)) } else { String::new() },
         ));
+    }
+
+    /// Whether it is told how it goes: under simulated time it is not.
+    pub fn wants(&self) -> bool {
+        self.live
     }
 
     /// How it goes.
@@ -84,25 +141,14 @@ impl Progress {
             return;
         }
         self.last = Some(at);
-        let number = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".into(), |v| format!("{v:.digits$}"));
-        let time = |v: Option<f64>| v.map_or_else(|| "-".into(), human_seconds);
-        let line = format!(
-            "  {:>4} s left  {:<8} {:>4} in flight  {:>5} done{}  ttft {}  gap {}  waiting {}  running {}  kv {}",
-            now.left.as_secs(),
-            now.doing,
-            now.in_flight,
-            now.ended[0],
-            if now.ended[1] > 0 { format!(", {} failed", now.ended[1]) } else { String::new() },
-            time(now.ttft_s),
-            time(now.gap_s),
-            number(now.waiting, 0),
-            number(now.running, 0),
-            number(now.kv_usage, 2),
-        );
+        let line = now.line();
         let mut err = std::io::stderr().lock();
         // Losing the terminal must not end the run.
         let _ = if self.terminal {
             self.drawn = true;
+            // A line that wraps could not be drawn over.
+            let room = terminal_size::terminal_size_of(std::io::stderr()).map_or(usize::MAX, |(w, _)| usize::from(w.0));
+            let line: String = line.chars().take(room.saturating_sub(1)).collect();
             write!(err, "\r\x1b[2K{line}").and_then(|()| err.flush())
         } else {
             writeln!(err, "{line}")
@@ -153,5 +199,27 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_prolonged_step_says_what_it_waits_for_and_what_the_run_still_takes() {
+        let rest = Rest { least: 91 * S, most: 7_000 * S };
+        let gauges = Gauges { waiting: Some(1.0), running: Some(4.0), kv_usage: Some(0.874) };
+        let now =
+            Now { doing: "prolong", left: 57 * S, missing: Some(57), rest, in_flight: 5, gauges, ..Now::default() };
+        assert_eq!(
+            now.line(),
+            "  prolong   57 s left (43 of 100 observations)  5 in flight, 0 done  ttft -  gap -  \
+             waiting 1  running 4  kv 0.87  run: 2m28s to 1h57m left"
+        );
+        let now = Now { silence: Some("1 request hangs".into()), ..now };
+        assert_eq!(now.line(), "  57 s left  1 request hangs");
     }
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use tokio::sync::watch;
 
 use crate::cli::RunArgs;
-use crate::error::Exit;
+use crate::error::{Exit, Refusal};
 use crate::gpu;
 use crate::ladder::Loop;
 use crate::load::{HealthWatch, LoadOptions, Loader, allow_streams};
@@ -17,7 +17,6 @@ use crate::model::time::{Clock, ClockKind};
 use crate::model::verdict::{CheckState, RunOutcome, Verdict};
 use crate::record::{self, Redactor, Writer};
 use crate::scrape::{Page, Poller};
-use crate::sim;
 
 use super::launch::Server;
 use super::live::{Live, PrefixReset, keep_pages};
@@ -90,23 +89,28 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
     allow_streams(most).map_err(|e| probe::refuse(&e))?;
     // The folder first: a full or read-only disk must cost no run.
     let redactor = Redactor::new(probe::secrets(&scenario, prepared.api_key.as_deref()));
+    let ours = args.out.as_deref().is_none_or(|out| !out.exists());
     let folder = record::create_folder(Path::new(RESULTS), args.out.as_deref(), &scenario.name, clock.epoch_unix_ms())?;
 
+    let _unless_kept = ours.then(|| Unkept(folder.clone()));
+
+    simulate::serve(&mut scenario, clock)?;
     let mut server = None;
-    if let Some(profile) = &scenario.sim {
-        let listener = sim::bind(([127, 0, 0, 1], 0).into()).context("listening for the stand-in")?;
-        let address = listener.local_addr().context("reading the stand-in's address")?;
-        scenario.target.url = format!("http://{address}");
-        let served = sim::serve_on(clock, listener, simulate::profile(profile)?, scenario.seed, std::future::pending());
-        tokio::spawn(served);
-    } else if args.launch {
+    if args.launch {
         let spec = scenario.server.as_ref().context("a scenario without [server]")?;
         let log = folder.join("server.log");
         progress.say(&format!("starting the server; its log is {}", log.display()));
         server = Some(Server::start(spec, &log)?);
     }
     let target = match &mut server {
-        None => probe::target(prepared, &scenario, &clock).await?,
+        None => tokio::select! {
+            biased;
+            target = probe::target(prepared, &scenario, &clock) => target?,
+            () = interrupted(interrupt.clone()) => {
+                let says = "interrupted while the server was probed: no load was applied".into();
+                return Err(Refusal { exit: Exit::Interrupted, says, hint: String::new() }.into());
+            }
+        },
         Some(server) => {
             let limit = scenario.server.as_ref().map_or(Duration::ZERO, |s| s.ready_timeout);
             probe::until_ready(prepared, &scenario, server, &clock, limit, &interrupt).await?
@@ -151,6 +155,10 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
             let poller = Poller::start(Page::server(url), &spec, clock, tape.sender())?;
             // Counters show only what comes after the first scrape.
             poller.first().await;
+            // At once: a run that is killed keeps the page it began with.
+            if let Some(page) = poller.first_page() {
+                record::write_file(&folder, "metrics-first.prom", &page)?;
+            }
             Some(poller)
         }
         None => None,
@@ -170,6 +178,23 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
         tokio::task::spawn_blocking(move || server.stop()).await.context("stopping the server")?;
     }
     Ok((folder, recording))
+}
+
+/// The folder of a run that may not come about: gone again if nothing was put into it.
+struct Unkept(PathBuf);
+
+impl Drop for Unkept {
+    fn drop(&mut self) {
+        // Only an empty folder can be removed so.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Returns when the user interrupts, and only then.
+async fn interrupted(mut interrupts: watch::Receiver<u32>) {
+    if interrupts.wait_for(|n| *n > 0).await.is_err() {
+        std::future::pending().await
+    }
 }
 
 /// Counts Ctrl-Cs. The first ends the run cleanly; the second ends the process at once.

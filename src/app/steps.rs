@@ -2,14 +2,24 @@
 
 use std::time::Duration;
 
-use crate::ladder::{Ladder, LadderSpec};
+use crate::ladder::{Ladder, LadderSpec, Past, lowest_firing};
 use crate::model::step::StepPlan;
 use crate::model::units::prometheus_duration;
 use crate::model::verdict::StepVerdict;
+use crate::rules::ENOUGH;
 
 /// How many holds a step may take by default to get its observations: one stream with requests of
 /// five seconds gets its hundred in eight and a half minutes, and every level above it sooner.
 const PATIENCE: u32 = 8;
+
+/// How long a ladder may still take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    /// If no further alert fires and every step gets its observations at once.
+    pub least: Duration,
+    /// At worst.
+    pub most: Duration,
+}
 
 /// Lengths that hold for every step of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +81,36 @@ impl StepLengths {
         (self.ramp + self.warmup + self.max_hold) * steps + self.drain * steps.saturating_sub(climbing)
     }
 
+    /// When a step, measured for `elapsed` so far, will have the observations that it still lacks, counted
+    /// from the begin of its measurement; `None` if `longest` will not bring them, so that it need
+    /// not be prolonged in vain. A pace a quarter better than so far counts as within reach.
+    pub fn enough_at(elapsed: Duration, missing: u64, longest: Duration) -> Option<Duration> {
+        const BETTER: f64 = 1.25;
+        let seen = ENOUGH - missing as f64;
+        let whole = (elapsed.as_secs_f64() * ENOUGH / seen).max(0.0);
+        (seen > 0.0 && whole <= longest.as_secs_f64() * BETTER).then(|| Duration::from_secs_f64(whole).min(longest))
+    }
+
+    /// What may come after a step at `level` that goes on, `history` being the steps before it.
+    pub fn rest(&self, ladder: &Ladder, history: &[Past], level: f64) -> Rest {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let to_come = match lowest_firing(history) {
+            None => ladder.levels.iter().filter(|l| **l > level).count(),
+            Some(_) => 0,
+        };
+        let at_most = ladder.most_steps().saturating_sub(history.len() + 1);
+        Rest {
+            least: (self.ramp + self.warmup + self.hold) * count(to_come),
+            most: (self.drain + self.ramp + self.warmup + self.max_hold) * count(at_most),
+        }
+    }
+
+    /// What a step takes that needs `observed` for its observations, if it passes.
+    pub fn likely(&self, observed: Duration) -> Duration {
+        let measured = if observed > self.max_hold { self.hold } else { observed.max(self.hold) };
+        self.ramp + self.warmup + measured
+    }
+
     /// What a ladder takes when every step gets its observations within the hold, and all pass.
     pub fn best_ladder(&self, ladder: &Ladder) -> Duration {
         let climbing = u32::try_from(ladder.levels.len()).unwrap_or(u32::MAX);
@@ -83,6 +123,33 @@ mod tests {
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_step_is_prolonged_only_where_that_helps() {
+        let enough = |missing, longest| StepLengths::enough_at(100 * S, missing, longest * S);
+        // 50 in 100 s: the other 50 in another 100 s.
+        assert_eq!(enough(50, 800), Some(200 * S));
+        assert_eq!(enough(90, 800), Some(800 * S));
+        assert_eq!(enough(95, 800), None);
+        // Nothing came at all.
+        assert_eq!(enough(100, 800), None);
+    }
+
+    #[test]
+    fn what_is_left_shrinks_with_every_step() {
+        use crate::model::step::Phase;
+        use crate::model::verdict::StepOutcome;
+        let spec =
+            LadderSpec { ramp: S, warmup: S, hold: Some(8 * S), max_hold: Some(18 * S), ..LadderSpec::default() };
+        let spec =
+            LadderSpec { concurrency: Some(crate::ladder::Levels::List(vec![1.0, 2.0])), drain_timeout: S, ..spec };
+        let (lengths, ladder) = (StepLengths::new(&spec, 8 * S).unwrap(), Ladder::new(&spec).unwrap());
+        // Two levels to climb, one apart, and both once more: four steps at most.
+        assert_eq!(lengths.rest(&ladder, &[], 1.0), Rest { least: 10 * S, most: 63 * S });
+        let past = |outcome| [Past { level: 1.0, phase: Phase::Climb, repeat: 0, outcome }];
+        assert_eq!(lengths.rest(&ladder, &past(StepOutcome::Clean), 2.0), Rest { least: Duration::ZERO, most: 42 * S });
+        assert_eq!(lengths.rest(&ladder, &past(StepOutcome::Firing), 1.0).least, Duration::ZERO);
+    }
 
     #[test]
     fn a_hold_too_short_to_fire_is_refused_with_the_length_needed() {

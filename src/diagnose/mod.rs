@@ -119,6 +119,13 @@ fn ruled_out(numbers: &Numbers, loser: &Candidate<'_>, winner: &str) -> RuledOut
         .get(&format!("plimsoll_why_not_{winner}"))
         .or_else(|| notes.get("plimsoll_why_not").filter(fits))
         .and_then(|text| fill::fill(text, numbers));
+    // "The engine goes on making steps (0 a second)": of a server without work such sentences are nonsense.
+    const OF_WORK: [&str; 3] = ["{running", "{iterations", "{prefilling"];
+    let idle = numbers.value("running.max") == Some(0.0) && numbers.value("waiting.max") == Some(0.0);
+    let of_work = notes.get("plimsoll_why_not").is_some_and(|text| OF_WORK.iter().any(|name| text.contains(name)));
+    if idle && of_work && loser.held.held == 0 {
+        return RuledOut { pair: loser.pair.name.clone(), why_not: "the server holds no request".into() };
+    }
     let share = format!("it held in {} of {} samples", loser.held.held, loser.held.of);
     let why_not = match said {
         Some(said) if loser.held.held == 0 => said,

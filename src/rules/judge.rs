@@ -120,6 +120,20 @@ impl<'a> Judge<'a> {
         missing.ceil() as u64
     }
 
+    /// How many of the alerts that could not be judged lack nothing but observations.
+    pub fn lack_observations(&self, span: &StepSpan, verdicts: &[AlertVerdict]) -> usize {
+        let end_ms = self.recording.unix_ms(span.measured.end);
+        let view = View::since(self.store, self.recording.unix_ms(span.measured.start));
+        let lacks = |verdict: &&AlertVerdict| {
+            let Some(alert) = self.rules.find(&verdict.alert) else { return false };
+            let histograms = observations::histograms(self.rules, &alert.expr);
+            let open = matches!(verdict.state, AlertState::NotEvaluable | AlertState::NoData);
+            let long_enough = span.measured.len() >= self.timing.length_of(alert);
+            open && long_enough && observations::count(&histograms, &view, end_ms).is_some_and(|n| n < ENOUGH)
+        };
+        verdicts.iter().filter(lacks).count()
+    }
+
     /// The rule's `summary`, filled in for an alert that fired.
     pub fn summary(&self, of: &AlertVerdict) -> Option<String> {
         let text = self.rules.find(&of.alert)?.annotations.get("summary")?;

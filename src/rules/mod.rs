@@ -41,4 +41,5 @@ pub use file::{Alert, Group, Record, Rule, RuleSet};
 pub use judge::Judge;
 pub use length::Timing;
 pub use lens::{Held, Lens};
+pub use observations::ENOUGH;
 pub use rewrite::Limits;

@@ -11,7 +11,7 @@ use super::file::RuleSet;
 use super::selectors::{Read, matches};
 
 /// Observations that a quantile rule waits for.
-pub(super) const ENOUGH: f64 = 100.0;
+pub const ENOUGH: f64 = 100.0;
 
 /// A histogram that a quantile is read from.
 #[derive(Clone, Debug)]
@@ -48,6 +48,13 @@ fn last_buckets(read: &Read<'_>, store: &Store) -> Vec<SeriesId> {
         }
     }
     last.into_values().map(|(_, id)| id).collect()
+}
+
+impl RuleSet {
+    /// Whether any alert reads a quantile, and so waits for observations.
+    pub fn reads_quantiles(&self) -> bool {
+        self.alerts().any(|a| !histograms(self, &a.expr).is_empty())
+    }
 }
 
 fn quantile_arguments<'a>(expr: &'a Expr, out: &mut Vec<&'a Expr>) {

@@ -135,3 +135,97 @@ fn the_prefix_cache_is_reset_before_the_first_step_and_its_answer_checked() {
         assert!(recording.contains(code), "no note {code}");
     }
 }
+
+/// Words without the line breaks that the terminal's width put between them.
+fn in_one_line(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A scenario on the stand-in, written where the test works.
+fn scenario(folder: &Folder, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("a writable folder");
+    path
+}
+
+#[test]
+fn a_level_with_too_few_requests_does_not_void_a_clean_one_above_it() {
+    let folder = Folder::new("few");
+    // One stream of 1.3 s requests has 25 first tokens in 34 s, and 8 have 200.
+    let file = scenario(
+        &folder,
+        "s.toml",
+        "nonce = \"n\"\ntime_scale = 0.1\n[sim]\nprofile = \"h100-8b\"\n[workload]\nkind = \"fixed\"\n\
+         input_tokens = 64\noutput_tokens = 190\n[ladder]\nconcurrency = [1, 8]\nhold = \"20s\"\nmax_hold = \"34s\"\n",
+    );
+    let out = folder.join("out");
+    let output = run(&out, &[path(&file)]);
+    let text = in_one_line(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let found = verdict(&out);
+    assert_eq!((found.outcome, found.highest_clean_concurrency), (RunOutcome::Clean, Some(8.0)), "{text}");
+    assert!(text.contains("the limit is higher (1 not judged)"), "{text}");
+    // To prolong the step would have been in vain: it took its hold and no more.
+    let measured_ms = (1e3 * (found.steps[0].measured_s[1] - found.steps[0].measured_s[0])).round();
+    assert_eq!(measured_ms, 20_000.0);
+    assert!(text.contains("a P99 needs 100") && text.contains("--max-hold"), "{text}");
+    // The plan says so before.
+    let plan = plimsoll(&["check", path(&file)]);
+    let plan = in_one_line(&plan.stdout);
+    assert!(plan.contains("these will not be judged; --max-hold") && plan.contains("or begin at 8"), "{plan}");
+    assert!(plan.contains("ramp, warm-up and drain are not scaled"), "{plan}");
+}
+
+#[test]
+fn a_server_that_hangs_is_lost_and_its_requests_are_counted() {
+    let folder = Folder::new("hangs");
+    for (streams, hang) in [("1", "1 request hangs"), ("8", "8 requests hang")] {
+        let file = scenario(
+            &folder,
+            "s.toml",
+            &format!(
+                "nonce = \"n\"\ntime_scale = 0.1\n[sim]\nprofile = \"roomy\"\n[[sim.with.faults]]\nat = \"2s\"\n\
+                 kind = \"freeze\"\n[workload]\nkind = \"fixed\"\ninput_tokens = 64\noutput_tokens = 500\n\
+                 [ladder]\nconcurrency = \"{streams}..64x2\"\n"
+            ),
+        );
+        let out = folder.join(streams);
+        let output = run(&out, &[path(&file)]);
+        let (text, progress) = (in_one_line(&output.stdout), in_one_line(&output.stderr));
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        let found = verdict(&out);
+        assert_eq!(found.steps.len(), 1, "{text}");
+        assert!(progress.contains(&format!("the target is lost: the server hangs: {hang}")), "{progress}");
+        assert!(text.contains("nothing has come from the server for"), "{text}");
+    }
+}
+
+#[test]
+fn other_rules_leave_the_reports_of_the_run_alone() {
+    let folder = Folder::new("other-rules");
+    let out = folder.join("out");
+    let args = ["--sim", "roomy", "--concurrency", "1", "--nonce", "n", "--time-scale", "0.1"];
+    run(&out, &args);
+    let rules = scenario(
+        &folder,
+        "r.yml",
+        "groups:\n  - name: g\n    rules:\n      - {alert: Busy, expr: vllm:num_requests_running > 0}\n",
+    );
+    let before = std::fs::read(out.join("verdict.json")).expect("a verdict");
+    let other = folder.join("other");
+    let printed = plimsoll(&["judge", path(&out), "--rules", path(&rules)]);
+    assert!(String::from_utf8_lossy(&printed.stdout).contains("Busy at 1 stream"), "{printed:?}");
+    plimsoll(&["judge", path(&out), "--rules", path(&rules), "--out", path(&other)]);
+    assert_eq!(std::fs::read(out.join("verdict.json")).expect("a verdict"), before);
+    assert_eq!(verdict(&other).first_alert.map(|a| a.alert).as_deref(), Some("Busy"));
+}
+
+#[test]
+fn rules_that_are_off_judge_nothing_and_say_so() {
+    let folder = Folder::new("rules-off");
+    let args = ["--sim", "roomy", "--concurrency", "2", "--nonce", "n", "--time-scale", "0.1", "--rules", "off"];
+    let output = run(&folder.join("out"), &args);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.starts_with("not judged   the rules are off"), "{text}");
+}

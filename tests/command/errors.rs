@@ -217,7 +217,6 @@ fn flags_that_cannot_be_read() {
         (&["run", "--rules", "gone.yml"], "gone.yml"),
         (&["rules", "--engine", "other"], "--engine"),
         (&["judge", "gone"], "gone"),
-        (&["judge", "gone", "--rules", "off"], "--rules off"),
         (&["run", "--sim", "roomy", "--gpu", "smi=x.csv"], "(--gpu) is `smi=x.csv`"),
         (&["run", "--sim", "roomy", "--max-duration", "60s"], "one step takes 1m36s"),
     ] {

@@ -162,6 +162,7 @@ impl Progress {
             names.join(", ")
         };
         let outcome = match step.outcome {
+            StepOutcome::Inconclusive if step.cut_short.is_some() => "cut short".to_owned(),
             StepOutcome::Clean => "clean".to_owned(),
             StepOutcome::Firing => format!("firing: {}", named(AlertState::Firing)),
             StepOutcome::Inconclusive => {

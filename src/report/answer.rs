@@ -204,7 +204,10 @@ fn headline(v: &Verdict) -> Entry {
                 Some(_) => format!("inconclusive: every rule stayed quiet{}, but {}", up_to(v), unfinished(v)),
                 None => format!("inconclusive: no alert fired, but {}", unfinished(v)),
             }];
-            lines.extend(not_judged(v).map(|levels| format!("{levels} {} could not be judged", level_unit(v))));
+            lines.extend(not_judged(v).map(|levels| match levels.as_str() {
+                "1" if level_unit(v) == "streams" => "1 stream could not be judged".to_owned(),
+                levels => format!("{levels} {} could not be judged", level_unit(v)),
+            }));
             lines.extend(v.caveats.iter().filter(|c| c.code == "target_lost").map(|c| plain(&c.says)));
             entry("no answer", Tone::Doubt, lines)
         }

@@ -122,5 +122,5 @@ fn reasons(steps: &[&StepVerdict]) -> String {
         })
         .collect();
     let more = if out.len() > MOST { format!("; and {} more reasons", out.len() - MOST) } else { String::new() };
-    if said.is_empty() { "there was no rule to judge by".into() } else { said.join("; ") + &more }
+    if said.is_empty() { "see their own caveats".into() } else { said.join("; ") + &more }
 }

@@ -126,7 +126,7 @@ impl<'a> Judge<'a> {
         let view = View::since(self.store, self.recording.unix_ms(span.measured.start));
         let lacks = |verdict: &&AlertVerdict| {
             let Some(alert) = self.rules.find(&verdict.alert) else { return false };
-            let histograms = observations::histograms(self.rules, &alert.expr);
+            let histograms = observations::histograms(self.rules, &alert.expr, self.store);
             let open = matches!(verdict.state, AlertState::NotEvaluable | AlertState::NoData);
             let long_enough = span.measured.len() >= self.timing.length_of(alert);
             open && long_enough && observations::count(&histograms, &view, end_ms).is_some_and(|n| n < ENOUGH)

@@ -53,7 +53,7 @@ fn last_buckets(read: &Read<'_>, store: &Store) -> Vec<SeriesId> {
 impl RuleSet {
     /// Whether any alert reads a quantile, and so waits for observations.
     pub fn reads_quantiles(&self) -> bool {
-        self.alerts().any(|a| !histograms(self, &a.expr).is_empty())
+        self.alerts().any(|a| !histograms(self, &a.expr, &Store::new()).is_empty())
     }
 }
 

@@ -70,6 +70,8 @@ pub(super) struct Engine {
     worked_s: f64,
     /// Share of the clock at which the latest step runs.
     clock: f64,
+    /// When each of the threads that compile grammars is free again.
+    compilers: Vec<Offset>,
 }
 
 impl Engine {
@@ -94,6 +96,7 @@ impl Engine {
             busy: VecDeque::new(),
             worked_s: 0.0,
             clock: 1.0,
+            compilers: vec![Offset::ZERO; profile.engine.grammar_workers],
         }
     }
 
@@ -150,7 +153,7 @@ impl Engine {
             self.now = at;
             if let Some(batch) = self.in_flight.pop_front() {
                 self.apply_aborts();
-                let items = self.update(&batch.parts);
+                let items = self.update(&batch.parts, faults.acceptance(batch.starts));
                 let output = StepOutput { at, items, stats: self.report() };
                 self.take_in();
                 self.fill(faults);
@@ -187,12 +190,21 @@ impl Engine {
             && entry.key().0 <= self.now
         {
             let ((at, _), ask) = entry.remove_entry();
-            let request = Request::new(ask, at.max(self.now));
+            let at = at.max(self.now);
+            let compiled = ask.grammar_us.map(|us| self.compile(at, us));
+            let request = Request::new(ask, at, compiled);
             let id = request.id;
             self.requests.insert(id, request);
             self.enqueue(id);
             self.stuck = false;
         }
+    }
+
+    /// When a grammar that comes at `at` is compiled: by the thread that is free first.
+    fn compile(&mut self, at: Offset, us: u64) -> Offset {
+        let free = self.compilers.iter_mut().min().expect("a profile has at least one compiler");
+        *free = Offset((*free).max(at).0 + us);
+        *free
     }
 
     fn apply_aborts(&mut self) {

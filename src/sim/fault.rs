@@ -50,6 +50,11 @@ pub enum FaultKind {
         /// How many more.
         errors: u64,
     },
+    /// The traffic is no longer what the drafter is good at: each draft token holds with a lower chance.
+    Drift {
+        /// Factor on the chance, 0 to 1.
+        acceptance: f64,
+    },
     /// A share of the requests to the API finds its connection closed without an answer.
     Drop {
         /// 0 to 1.
@@ -149,6 +154,11 @@ impl Faults {
         self.0.iter().filter(|f| f.begins() <= at).map(of).sum()
     }
 
+    /// Factor on the chance that a draft token holds at `at`.
+    pub(super) fn acceptance(&self, at: Offset) -> f64 {
+        self.active(at).map(|k| if let FaultKind::Drift { acceptance } = k { *acceptance } else { 1.0 }).product()
+    }
+
     /// When work that would run from `start` to `end` ends, given that it stands still while the
     /// engine is frozen; `None` is never.
     pub(super) fn thawed(&self, start: Offset, end: Offset) -> Option<Offset> {
@@ -228,9 +238,11 @@ mod tests {
             fault(3, None, FaultKind::Throttle { clock: 0.5, by: ThrottledBy::Heat }),
             fault(5, Some(1), FaultKind::Restart),
             fault(6, Some(1), FaultKind::MemoryErrors { errors: 2 }),
+            fault(6, Some(2), FaultKind::Drift { acceptance: 0.25 }),
         ]);
         assert_eq!([5, 6, 9].map(|t| faults.memory_errors(s(t))), [0, 2, 2], "what was counted stays");
         assert_eq!([1, 2, 3, 4].map(|t| faults.slow_factor(s(t))), [1.0, 3.0, 3.0, 1.0]);
+        assert_eq!([1, 7, 8].map(|t| faults.acceptance(s(t))), [1.0, 0.25, 1.0]);
         assert_eq!([2, 3, 99].map(|t| faults.clock(s(t))), [1.0, 0.5, 0.5]);
         assert_eq!([4, 5, 6].map(|t| faults.down(s(t))), [None, Some(Some(s(6))), None]);
         assert_eq!(faults.next_restart(s(1)), Some(s(5)));

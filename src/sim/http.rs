@@ -3,13 +3,14 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::answer::Answer;
 use super::chance;
@@ -39,6 +40,18 @@ pub(super) struct Api {
     pub(super) faults: watch::Receiver<Faults>,
     /// Requests so far.
     pub(super) count: AtomicU64,
+    /// What the proxy still passes on at once; `None` without a proxy.
+    pub(super) proxy: Option<Arc<Semaphore>>,
+}
+
+impl Api {
+    /// Takes a request through the proxy; what comes back is held until its answer is over.
+    async fn through_proxy(&self) -> Option<OwnedSemaphorePermit> {
+        let (gate, spec) = (self.proxy.clone()?, self.profile.proxy.as_ref()?);
+        let pass = gate.acquire_owned().await.ok();
+        self.clock.sleep_until(self.clock.now() + Duration::from_micros(spec.request_us.round() as u64)).await;
+        pass
+    }
 }
 
 /// A response and how it is counted.
@@ -184,6 +197,7 @@ async fn ask<T>(api: &Api, command: impl FnOnce(oneshot::Sender<T>) -> Command) 
 
 /// A request for answers, streamed or whole.
 async fn generate(api: Arc<Api>, kind: Kind, request: Request, index: u64, mut served: Served) -> Response {
+    let pass = api.through_proxy().await;
     let began = api.clock.now();
     let content_type = content_type(request.headers());
     let own_id = request.headers().get("x-request-id").and_then(|v| v.to_str().ok()).map(str::to_owned);
@@ -209,7 +223,7 @@ async fn generate(api: Arc<Api>, kind: Kind, request: Request, index: u64, mut s
     };
     if answer.streams() {
         let cut = api.faults.borrow().cut_after(began, api.seed, index);
-        let body = stream::body(answer, messages, guard, cut, stream::Counted::new(api.clone(), served, began));
+        let body = stream::body(answer, messages, guard, cut, stream::Counted::new(api.clone(), served, began, pass));
         return response(&api, 200, Some("text/event-stream; charset=utf-8"), body, None);
     }
     let reply = match stream::whole(answer, messages, guard).await {
@@ -262,7 +276,7 @@ fn asks(api: &Api, asked: &Asked, index: u64) -> Vec<Ask> {
                 key,
                 priority: asked.priority,
                 greedy: asked.greedy,
-                grammar_us: asked.structured.then_some(20_000),
+                grammar_us: asked.structured.then_some(api.profile.engine.grammar_us),
             });
         }
     }

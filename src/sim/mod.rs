@@ -56,7 +56,7 @@ use axum::Router;
 pub use profile::Profile;
 pub use rehearsal::{Load, Rehearsed, rehearse};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::model::time::{Clock, ClockKind};
 
@@ -106,7 +106,8 @@ pub async fn serve_on(
     profile.validate().map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))?;
     let driver = driver::Driver::new(clock, profile.clone(), seed);
     let (commands, inbox) = mpsc::unbounded_channel();
-    let api = http::Api { clock, profile, seed, commands, faults: driver.faults(), count: AtomicU64::new(0) };
+    let proxy = profile.proxy.as_ref().map(|p| Arc::new(Semaphore::new(p.connections)));
+    let api = http::Api { clock, profile, seed, commands, faults: driver.faults(), count: AtomicU64::new(0), proxy };
     let commands = api.commands.clone();
     let router = Router::new().fallback(http::handle).with_state(Arc::new(api));
     let running = tokio::spawn(driver.run(inbox));

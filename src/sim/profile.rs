@@ -20,6 +20,9 @@ pub struct Profile {
     pub cost: CostSpec,
     /// The API server before and behind the engine.
     pub api: ApiSpec,
+    /// A proxy between the clients and the API server; `None` for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxySpec>,
     /// The GPU that the DCGM page describes.
     pub gpu: GpuSpec,
     /// What goes wrong, and when.
@@ -69,6 +72,13 @@ pub struct EngineSpec {
     pub async_scheduling: bool,
     /// Speculative decoding; `None` is off.
     pub speculative: Option<SpeculativeSpec>,
+    /// Time that the grammar of a structured answer takes to compile, in microseconds; every request brings its own.
+    pub grammar_us: u64,
+    /// Grammars that are compiled at once.
+    pub grammar_workers: usize,
+    /// Whether a pool is accepted that cannot hold one request of `max_model_len`: vLLM refuses it, but did not
+    /// when `--num-gpu-blocks-override` was applied only after the check.
+    pub unchecked_pool: bool,
 }
 
 impl Default for EngineSpec {
@@ -88,8 +98,22 @@ impl Default for EngineSpec {
             policy: Policy::Fcfs,
             async_scheduling: true,
             speculative: None,
+            grammar_us: 20_000,
+            grammar_workers: 4,
+            unchecked_pool: false,
         }
     }
+}
+
+/// A proxy in front of the API server, as production has one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProxySpec {
+    /// Requests that it passes on at once; further ones wait in the proxy, where the server does not know of them.
+    pub connections: usize,
+    /// Time that it takes over each request, in microseconds.
+    #[serde(default)]
+    pub request_us: f64,
 }
 
 /// Draft tokens and how many of them hold.
@@ -336,7 +360,11 @@ impl Profile {
         at_least("block_size", e.block_size, 1)?;
         at_least("max_model_len", e.max_model_len, 2)?;
         at_least("stream_interval", self.api.stream_interval, 1)?;
-        let blocks = e.max_model_len.div_ceil(e.block_size);
+        at_least("grammar_workers", e.grammar_workers, 1)?;
+        if let Some(proxy) = &self.proxy {
+            at_least("proxy.connections", proxy.connections, 1)?;
+        }
+        let blocks = if e.unchecked_pool { 1 } else { e.max_model_len.div_ceil(e.block_size) };
         at_least("num_gpu_blocks", e.num_gpu_blocks, blocks + 1)
             .map_err(|text| format!("{text}: one request of max_model_len {} must fit", e.max_model_len))?;
         if !e.enable_chunked_prefill {

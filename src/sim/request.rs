@@ -90,8 +90,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// A request that the engine takes in at `at`.
-    pub(super) fn new(ask: Ask, at: Offset) -> Request {
+    /// A request that the engine takes in at `at`, and whose grammar, if it has one, is `compiled` then.
+    pub(super) fn new(ask: Ask, at: Offset, compiled: Option<Offset>) -> Request {
         Request {
             id: ask.id,
             prompt: ask.prompt.len(),
@@ -102,7 +102,7 @@ impl Request {
             priority: ask.priority,
             greedy: ask.greedy,
             arrival: at,
-            blocked_until: Offset(at.0 + ask.grammar_us.unwrap_or(0)),
+            blocked_until: compiled.unwrap_or(at),
             computed: 0,
             placeholders: 0,
             in_flight: 0,

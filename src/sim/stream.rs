@@ -10,7 +10,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::Stream;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::answer::Answer;
 use super::driver::Command;
@@ -51,12 +51,14 @@ pub(super) struct Counted {
     api: Arc<Api>,
     served: Option<Served>,
     began: Offset,
+    /// Its place in the proxy, free again when it ends.
+    _pass: Option<OwnedSemaphorePermit>,
 }
 
 impl Counted {
-    /// A response that began at `began`.
-    pub(super) fn new(api: Arc<Api>, served: Served, began: Offset) -> Counted {
-        Counted { api, served: Some(served), began }
+    /// A response that began at `began` and came through the proxy with `pass`.
+    pub(super) fn new(api: Arc<Api>, served: Served, began: Offset, pass: Option<OwnedSemaphorePermit>) -> Counted {
+        Counted { api, served: Some(served), began, _pass: pass }
     }
 }
 

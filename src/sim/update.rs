@@ -6,8 +6,9 @@ use super::request::{Finish, Item, Request};
 use super::tokens;
 
 impl Engine {
-    /// Applies the outcome of a step to its requests and says what they got.
-    pub(super) fn update(&mut self, parts: &[Part]) -> Vec<Item> {
+    /// Applies the outcome of a step to its requests and says what they got; `acceptance` is a factor on the chance
+    /// that a draft token holds.
+    pub(super) fn update(&mut self, parts: &[Part], acceptance: f64) -> Vec<Item> {
         let mut items = Vec::with_capacity(parts.len());
         for part in parts {
             // A request whose client left while the step ran is gone.
@@ -20,7 +21,7 @@ impl Engine {
             if !part.samples {
                 continue;
             }
-            let accepted = self.verify(part, stale);
+            let accepted = self.verify(part, stale, acceptance);
             let async_scheduling = self.spec.async_scheduling;
             let request = self.requests.get_mut(&part.id).expect("it was there a line ago");
             let (new, finish) = sample(request, 1 + accepted, self.spec.max_model_len);
@@ -59,14 +60,14 @@ impl Engine {
     }
 
     /// How many draft tokens held; the rest is taken back.
-    fn verify(&mut self, part: &Part, stale: bool) -> usize {
+    fn verify(&mut self, part: &Part, stale: bool, acceptance: f64) -> usize {
         let (Some(spec), true) = (&self.spec.speculative, part.drafts > 0) else { return 0 };
         let request = self.requests.get_mut(&part.id).expect("the caller looked it up");
         let index = request.tokens.len() as u64;
         let accepted = (0..part.drafts)
             .take_while(|p| {
                 chance::unit(self.seed ^ request.key, index, *p as u64)
-                    < spec.acceptance.get(*p).copied().unwrap_or(0.0)
+                    < acceptance * spec.acceptance.get(*p).copied().unwrap_or(0.0)
             })
             .count();
         let rejected = part.drafts - accepted;

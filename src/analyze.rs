@@ -239,7 +239,7 @@ impl<'a> Analysis<'a> {
             highest_clean_concurrency: clean,
             lowest_firing_concurrency: firing,
             confirmed: confirmed(&history),
-            prediction: self.predict(first.as_ref().map(|(step, _)| *step), clean),
+            prediction: self.predict(first.as_ref().map(|(step, _)| *step), clean, explanation.as_ref()),
             hardware: explanation.as_ref().and_then(|e| hardware::limit(&judge, e)),
             void: None,
             explanation,
@@ -271,9 +271,17 @@ impl<'a> Analysis<'a> {
     }
 
     /// What the sizes say should fit, told by the firing step or else by the last one.
-    fn predict(&self, step: Option<usize>, clean: Option<f64>) -> Option<Prediction> {
+    fn predict(
+        &self,
+        step: Option<usize>,
+        clean: Option<f64>,
+        explanation: Option<&Explanation>,
+    ) -> Option<Prediction> {
         let spans = &self.recording.steps;
-        diagnose::predict(&self.judge, spans.get(step.unwrap_or(spans.len().checked_sub(1)?))?, clean)
+        // Where no alert ended the climb, its last level is no limit.
+        let measured = clean.filter(|_| step.is_some());
+        let span = spans.get(step.unwrap_or(spans.len().checked_sub(1)?))?;
+        diagnose::predict(&self.judge, span, measured, explanation)
     }
 
     fn explain(&self, judge: &Judge<'_>, step: usize, alert: &AlertVerdict) -> Option<Explanation> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! explain(&judge, &span, &alert)              -> Explanation       why the alert of this step fired
-//! predict(&judge, &span, measured)            -> Option<Prediction> what the sizes say should fit
+//! predict(&judge, &span, measured, why)       -> Option<Prediction> what the sizes say should fit
 //! remarks(&judge)                             -> Remarks           what informing rules say of each step, and of the run
 //! ```
 //!
@@ -37,27 +37,29 @@ pub fn explain(judge: &Judge<'_>, span: &StepSpan, alert: &AlertVerdict) -> Expl
     // The warm-up runs at the step's own load: with it in sight, means over a minute are known from
     // the first judged instant on.
     let lens = judge.lens(span.whole());
-    let window = window(span, alert, &lens);
+    let waits = judge.rules().find(&alert.alert).is_some_and(|rule| !rule.hold.is_zero());
+    let window = window(span, alert, waits, &lens);
     let labels = Labels::new(alert.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     let numbers = Numbers::read(judge, &lens, span, window, &labels);
     let ranking = rank::rank(judge, &lens, span, &alert.alert, window, &labels);
     match &ranking.winner {
         Some(winner) => {
             let summary = remarks::summary(&lens, winner.pair, window);
-            explained(&numbers, &ranking, winner, alert, summary)
+            explained(judge, &numbers, &ranking, winner, alert, summary)
         }
         None => unexplained(judge, span, &numbers, &ranking),
     }
 }
 
-/// From the alert's beginning in this step to its firing; the whole step where that holds too few
-/// scrapes to say anything.
-fn window(span: &StepSpan, alert: &AlertVerdict, lens: &Lens<'_>) -> (f64, f64) {
+/// From the alert's beginning in this step to its firing; an alert that does not wait (no `for`) fires as it
+/// begins, so there it is the time up to the step's end. The whole step where that holds too few scrapes to say
+/// anything.
+fn window(span: &StepSpan, alert: &AlertVerdict, waits: bool, lens: &Lens<'_>) -> (f64, f64) {
     const FEW: usize = 10;
     let (start, end) = (span.measured.start.as_secs_f64(), span.measured.end.as_secs_f64());
     let began = alert.onset_s.into_iter().chain(alert.pending_at_s).fold(f64::INFINITY, f64::min);
     let from = if began.is_finite() { began.clamp(start, end) } else { start };
-    let to = alert.fired_at_s.unwrap_or(end).clamp(from, end);
+    let to = alert.fired_at_s.filter(|_| waits).unwrap_or(end).clamp(from, end);
     if lens.times(from, to).len() < FEW { (start, end) } else { (from, to) }
 }
 
@@ -71,6 +73,7 @@ pub fn is_hardware(pair: &Alert) -> bool {
 
 /// `summary` is the rule's own, filled in, for where the finding has a hole.
 fn explained(
+    judge: &Judge<'_>,
     numbers: &Numbers,
     ranking: &Ranking<'_>,
     winner: &Candidate<'_>,
@@ -91,14 +94,14 @@ fn explained(
         resource: note("plimsoll_resource").cloned(),
         summary,
         confidence: ranking.confidence(),
-        evidence: evidence(numbers, winner, alert),
+        evidence: evidence(judge, numbers, winner, alert),
         runner_up: ranking.runner_up.as_ref().map(|c| ruled_out(numbers, c, &winner.pair.name)),
         ruled_out: ranking.others.iter().map(|c| ruled_out(numbers, c, &winner.pair.name)).collect(),
         advice: advice.lines().filter_map(|line| fill::fill(line.trim(), numbers)).filter(|l| !l.is_empty()).collect(),
     }
 }
 
-fn evidence(numbers: &Numbers, winner: &Candidate<'_>, alert: &AlertVerdict) -> Vec<Evidence> {
+fn evidence(judge: &Judge<'_>, numbers: &Numbers, winner: &Candidate<'_>, alert: &AlertVerdict) -> Vec<Evidence> {
     let held = &winner.held;
     let mut says = format!("{} held in {} of {} samples", winner.pair.name, held.held, held.of);
     if let (Some(since), Some(fired)) = (held.since_s, alert.fired_at_s) {
@@ -108,16 +111,32 @@ fn evidence(numbers: &Numbers, winner: &Candidate<'_>, alert: &AlertVerdict) -> 
         }
     }
     let first = Evidence { says, expr: Some(winner.pair.expr.to_string()), median: None, max: None };
-    std::iter::once(first).chain(numbers.evidence(is_hardware(winner.pair))).collect()
+    let shown = numbers.evidence(is_hardware(winner.pair));
+    std::iter::once(first).chain(times(judge, numbers, winner)).chain(shown).collect()
+}
+
+/// Where the times came from that a pair reckons with; nothing where it reckons with none.
+fn times(judge: &Judge<'_>, numbers: &Numbers, winner: &Candidate<'_>) -> Option<Evidence> {
+    const TIMES: [&str; 3] = ["plimsoll:ttft_mean", "plimsoll:queue_mean", "plimsoll:itl_mean"];
+    let read = judge.rules().records_behind([&winner.pair.expr]);
+    TIMES.iter().any(|name| read.contains(name)).then(|| {
+        let says = match numbers.timed() {
+            0 => "times out of the server's histograms: it offers none for each request".into(),
+            n => format!("first-token, queue and inter-token times out of the server's own metrics of {n} requests"),
+        };
+        Evidence { says, expr: None, median: None, max: None }
+    })
 }
 
 fn ruled_out(numbers: &Numbers, loser: &Candidate<'_>, winner: &str) -> RuledOut {
     let notes = &loser.pair.annotations;
     // A sentence without a number denies outright that the pair ever held; where it did at times, it would be false.
-    let fits = |text: &&String| loser.held.held == 0 || text.contains('{');
+    let fits = |text: &&str| loser.held.held == 0 || text.contains('{');
     let said = notes
         .get(&format!("plimsoll_why_not_{winner}"))
-        .or_else(|| notes.get("plimsoll_why_not").filter(fits))
+        .or_else(|| notes.get("plimsoll_why_not"))
+        .map(|text| fill::fitting(text, numbers))
+        .filter(fits)
         .and_then(|text| fill::fill(text, numbers));
     // "The engine goes on making steps (0 a second)": of a server without work such sentences are nonsense.
     const OF_WORK: [&str; 3] = ["{running", "{iterations", "{prefilling"];
@@ -138,7 +157,10 @@ fn ruled_out(numbers: &Numbers, loser: &Candidate<'_>, winner: &str) -> RuledOut
 fn unexplained(judge: &Judge<'_>, span: &StepSpan, numbers: &Numbers, ranking: &Ranking<'_>) -> Explanation {
     let moved = moved::moved_most(judge, span);
     let names: Vec<&str> = moved.iter().map(|e| e.says.as_str()).collect();
-    let summary = if names.is_empty() {
+    let lower = judge.recording().steps.iter().any(|s| s.load.level() < span.load.level());
+    let summary = if !lower {
+        "no pair of metrics held for long enough, and there is no lower level to compare with".to_owned()
+    } else if names.is_empty() {
         "no pair of metrics held for long enough, and no signal moved".to_owned()
     } else {
         format!("no pair of metrics held for long enough; what moved most: {}", names.join("; "))

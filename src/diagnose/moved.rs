@@ -4,6 +4,10 @@ use crate::model::step::StepSpan;
 use crate::model::units::human_seconds;
 use crate::model::verdict::Evidence;
 use crate::rules::Judge;
+use crate::rules::stats::Over;
+
+/// Requests that failed, of any class.
+const FAILED: &str = "plimsoll_requests_total{outcome!=\"completed\"}";
 
 /// The three signals that changed most, as evidence in words.
 pub(super) fn moved_most(judge: &Judge<'_>, span: &StepSpan) -> Vec<Evidence> {
@@ -16,7 +20,19 @@ pub(super) fn moved_most(judge: &Judge<'_>, span: &StepSpan) -> Vec<Evidence> {
     // Name, expression, before, now, and how a value is written.
     type Words<'a> = &'a dyn Fn(f64) -> String;
     type Signal<'a> = (&'a str, &'a str, Option<f64>, Option<f64>, Words<'a>);
-    let signals: [Signal<'_>; 9] = [
+    // What the client saw moves also where the server's page stays as it was.
+    let (lens, lens_before) = (judge.lens(span.measured), judge.lens(first.measured));
+    let (over, over_before) = (Over::new(&lens, span.measured), Over::new(&lens_before, first.measured));
+    let client = |sum: &str, count: &str| (over_before.ratio(sum, count), over.ratio(sum, count));
+    let failed = |over: &Over<'_, '_>| over.ratio(FAILED, "plimsoll_requests_total");
+    let wait = client("plimsoll_client_ttft_seconds_sum", "plimsoll_client_ttft_seconds_count");
+    let gap = client("plimsoll_client_gap_seconds_sum", "plimsoll_client_gap_seconds_count");
+    let clock = (over_before.spread("plimsoll:gpu_sm_clock").median, over.spread("plimsoll:gpu_sm_clock").median);
+    let signals: [Signal<'_>; 13] = [
+        ("share of failed requests", FAILED, failed(&over_before), failed(&over), &ratio),
+        ("the client's time to first token", "plimsoll_client_ttft_seconds_sum", wait.0, wait.1, &human_seconds),
+        ("the client's gap between tokens", "plimsoll_client_gap_seconds_sum", gap.0, gap.1, &human_seconds),
+        ("GPU clock in MHz", "plimsoll:gpu_sm_clock", clock.0, clock.1, &count),
         ("requests waiting", "plimsoll:waiting", before.waiting.median, now.waiting.median, &count),
         ("requests running", "plimsoll:running", before.running.median, now.running.median, &count),
         ("KV cache usage", "plimsoll:kv_usage", before.kv_cache_usage.median, now.kv_cache_usage.median, &ratio),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::request::{FailureClass, Outcome};
+use crate::model::request::{FailureClass, Outcome, ServerTimings};
 use crate::model::sample::Labels;
 use crate::model::step::{Load, StepSpan};
 use crate::model::units::human_seconds;
@@ -36,6 +36,7 @@ const SIGNALS: &[(&str, &[&str], Form)] = &[
     ("prefilling", &["plimsoll:prefilling"], Form::Count),
     ("prefix_hit_rate", &["plimsoll:prefix_hit_rate"], Form::Ratio),
     ("draft_acceptance", &["plimsoll:draft_acceptance"], Form::Ratio),
+    ("client_lag", &["plimsoll_client_lag_seconds"], Form::Seconds),
     ("gpu_clock", &["plimsoll:gpu_sm_clock"], Form::Count),
     ("gpu_temp", &["plimsoll:gpu_temperature"], Form::Count),
     ("gpu_neighbours", &["plimsoll_gpu_neighbours"], Form::Count),
@@ -49,7 +50,13 @@ const MEANS: &[(&str, &str, &str)] = &[
     ("prefill_mean", "plimsoll:prefill_seconds_sum", "plimsoll:prefill_seconds_count"),
     ("itl_mean", "plimsoll:itl_seconds_sum", "plimsoll:itl_seconds_count"),
     ("client_ttft_mean", "plimsoll_client_ttft_seconds_sum", "plimsoll_client_ttft_seconds_count"),
+    ("client_gap_mean", "plimsoll_client_gap_seconds_sum", "plimsoll_client_gap_seconds_count"),
 ];
+
+/// The means that the server's own timings of each request replace, where it tells them.
+type Timed = fn(&ServerTimings) -> Option<f64>;
+const TIMED: [(&str, Timed); 3] =
+    [("ttft_mean", |t| t.ttft_s), ("queue_mean", |t| t.queue_s), ("itl_mean", |t| t.mean_itl_s)];
 
 /// Signals that every explanation shows, where they are known.
 const SHOWN: &[(&str, &str)] = &[
@@ -76,6 +83,8 @@ struct Signal {
 pub struct Numbers {
     signals: BTreeMap<&'static str, Signal>,
     single: BTreeMap<&'static str, (f64, Form)>,
+    /// Requests of the step that the server timed itself.
+    timed: usize,
 }
 
 impl Numbers {
@@ -121,17 +130,20 @@ impl Numbers {
         if let Load::Concurrency(c) = span.load {
             self.put("streams", Some(f64::from(c)), Form::Count);
         }
-        // What the server says of each request is exact where it is offered, and goes first.
-        let timed = |pick: fn(&crate::model::request::ServerTimings) -> Option<f64>| {
-            let values: Vec<f64> = own().filter_map(|r| pick(r.server.as_ref()?)).collect();
-            let n = values.len() as f64;
-            (n > 0.0).then(|| values.iter().sum::<f64>() / n)
-        };
-        let (ttft, queue) = (timed(|t| t.ttft_s), timed(|t| t.queue_s));
-        if ttft.is_some() && queue.is_some() {
-            self.put("ttft_mean", ttft, Form::Seconds);
-            self.put("queue_mean", queue, Form::Seconds);
+        // What the server says of each request is exact where it is offered, and goes first. Only what ended in
+        // the measured part counts, as in the series that the pairs read.
+        let timed: Vec<ServerTimings> =
+            own().filter(|r| span.measured.contains(r.finished)).filter_map(|r| r.server).collect();
+        self.timed = timed.len();
+        for (name, pick) in TIMED {
+            let values: Vec<f64> = timed.iter().filter_map(pick).collect();
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            // Without a value the mean is NaN, which `put` leaves out.
+            self.put(name, Some(mean), Form::Seconds);
         }
+        // Who never got a token although its step is over: the longest of them is who blocks the queue.
+        let stuck = own().filter(|r| r.first_token().is_none() && !refused(r)).filter_map(|r| r.asked_prompt_tokens);
+        self.put("stuck_tokens", stuck.max().map(f64::from), Form::Count);
     }
 
     fn sizes(&mut self, judge: &Judge<'_>, span: &StepSpan) {
@@ -139,6 +151,12 @@ impl Numbers {
         let (prompt, output) = (middle(&sizes.prompt), middle(&sizes.output));
         self.put("prompt_tokens", prompt, Form::Count);
         self.put("output_tokens", output, Form::Count);
+        // What ends leaves room for a moment: where the next request would fit at most scrapes, the fullest moment tells.
+        let (usual, least) = (self.value("free_blocks"), self.value("free_blocks.min"));
+        let tight = usual.filter(|u| self.value("next_blocks").is_none_or(|next| *u < next)).or(least);
+        self.put("tight_blocks", tight, Form::Count);
+        let stuck = self.value("stuck_tokens").zip(self.median("block_size"));
+        self.put("stuck_blocks", stuck.map(|(tokens, size)| (tokens / size).ceil()), Form::Count);
         let Some(tokens) = prompt.zip(output).map(|(p, o)| p + o) else { return };
         self.put("request_tokens", Some(tokens), Form::Count);
         let (Some(blocks), Some(size)) = (self.median("kv_blocks"), self.median("block_size")) else { return };
@@ -187,6 +205,16 @@ impl Numbers {
             Form::Ratio => format!("{v:.2}"),
             Form::Seconds => human_seconds(v),
         })
+    }
+
+    /// Requests of the step that the server timed itself; 0 where it offers no such timings.
+    pub(super) fn timed(&self) -> usize {
+        self.timed
+    }
+
+    /// Whether a sentence may say this number: known, and not 0.
+    pub(super) fn tells(&self, name: &str) -> bool {
+        self.text(name).is_some_and(|t| t.parse() != Ok(0.0))
     }
 
     fn median(&self, name: &str) -> Option<f64> {

@@ -64,14 +64,16 @@ pub(super) fn rank<'a>(
     let named = rules.pairs().any(|p| p.can_explain(alert));
     let can = |p: &Alert| if named { p.can_explain(alert) } else { p.explains.as_ref().is_some_and(|e| !e.is_empty()) };
     // What was never read (no GPU, another engine) was not ruled out either.
-    let read = |p: &Alert| judge.reads_any(p, span);
-    let candidates = rules.pairs().filter(|p| can(p) && read(p)).map(|pair| Candidate {
-        pair,
-        held: if pair.annotations.get("plimsoll_view").is_some_and(|v| v == "run") {
-            judge.held_over_run(&pair.expr, window, labels)
+    let needed = |p: &Alert| p.annotations.get("plimsoll_needs").is_none_or(|name| judge.has_series(name));
+    let read = |p: &Alert| judge.reads_any(p, span) && needed(p);
+    let candidates = rules.pairs().filter(|p| can(p) && read(p)).map(|pair| {
+        let when = rules.find(alert).map(|a| &a.expr);
+        let held = if pair.annotations.get("plimsoll_view").is_some_and(|v| v == "run") {
+            judge.held_over_run(&pair.expr, when, window, labels)
         } else {
-            lens.held(&pair.expr, window.0, window.1, labels)
-        },
+            lens.held_while(&pair.expr, when, window, labels)
+        };
+        Candidate { pair, held }
     });
     order(candidates.collect())
 }

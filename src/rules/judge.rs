@@ -284,6 +284,11 @@ impl<'a> Judge<'a> {
         self.any_series(rule, &view, self.recording.unix_ms(span.measured.end))
     }
 
+    /// Whether a series of this name was ever read.
+    pub fn has_series(&self, name: &str) -> bool {
+        !self.store.named(name).is_empty()
+    }
+
     /// The rules that it judges by.
     pub fn rules(&self) -> &'a RuleSet {
         self.rules

@@ -66,10 +66,18 @@ impl<'a> Judge<'a> {
         self.lens_over(from, until_ms, View::whole(self.store), &needed)
     }
 
-    /// How much of `window` (seconds) a condition held, with everything that came before it in sight.
-    pub fn held_over_run(&'a self, expr: &'a Expr, window: (f64, f64), wanted: &Labels) -> Held {
-        let lens = self.run_lens(self.unix_ms(window.1), &[expr]);
-        lens.held(expr, window.0, window.1, wanted)
+    /// How much of `window` (seconds) a condition held, with everything that came before it in sight; looked at
+    /// where `when` holds, as in [`Lens::held_while`].
+    pub fn held_over_run(
+        &'a self,
+        expr: &'a Expr,
+        when: Option<&'a Expr>,
+        window: (f64, f64),
+        wanted: &Labels,
+    ) -> Held {
+        let exprs: Vec<&Expr> = std::iter::once(expr).chain(when).collect();
+        let lens = self.run_lens(self.unix_ms(window.1), &exprs);
+        lens.held_while(expr, when, window, wanted)
     }
 
     fn lens_over(&'a self, from_ms: i64, to_ms: i64, view: View<'a>, needed: &BTreeSet<&str>) -> Lens<'a> {
@@ -165,18 +173,18 @@ impl Lens<'_> {
         overlay::elements(self.judge.engine.instant(expr, &view, at_ms).ok())
     }
 
-    /// At how many of the instants in `[from_s, to_s]` a condition held, for elements that
-    /// `wanted` does not contradict.
-    pub fn held(&self, expr: &Expr, from_s: f64, to_s: f64, wanted: &Labels) -> Held {
-        let mut held = Held { held: 0, of: 0, since_s: None };
-        for at in self.between(from_s, to_s) {
-            held.of += 1;
-            if self.elements(expr, at).iter().any(|e| agrees(&e.labels, wanted)) {
-                held.held += 1;
-                held.since_s.get_or_insert(self.judge.seconds(at));
-            }
-        }
-        held
+    /// At how many of the instants in `window` (seconds) a condition held, for elements that `wanted` does not
+    /// contradict. Only instants at which `when` holds are looked at: a queue that comes and goes can fire an alert
+    /// between production's scrapes, and says nothing of its cause while it is gone. All instants where those are
+    /// too few.
+    pub fn held_while(&self, expr: &Expr, when: Option<&Expr>, window: (f64, f64), wanted: &Labels) -> Held {
+        const FEW: usize = 5;
+        let holds = |e: &Expr, at: i64| self.elements(e, at).iter().any(|e| agrees(&e.labels, wanted));
+        let all: Vec<i64> = self.between(window.0, window.1).collect();
+        let during: Vec<i64> = all.iter().copied().filter(|at| when.is_some_and(|w| holds(w, *at))).collect();
+        let looked = if during.len() < FEW { all } else { during };
+        let held: Vec<i64> = looked.iter().copied().filter(|at| holds(expr, *at)).collect();
+        Held { held: held.len(), of: looked.len(), since_s: held.first().map(|at| self.judge.seconds(*at)) }
     }
 
     /// The elements of an expression at a number of seconds since the start of the run.

@@ -26,9 +26,9 @@ pub const JOB: &str = "plimsoll";
 /// A series of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnSeries {
-    /// Its metric name; a histogram has `_bucket`, `_sum` and `_count` behind it.
+    /// Its metric name; a histogram has `_bucket`, `_sum` and `_count` behind it, a summary the last two.
     pub name: &'static str,
-    /// `counter`, `gauge` or `histogram`.
+    /// `counter`, `gauge`, `histogram`, or `summary` (`_sum` and `_count` alone).
     pub kind: &'static str,
     /// What it counts, with its unit.
     pub help: &'static str,
@@ -66,6 +66,14 @@ pub const SERIES: &[OwnSeries] = &[
     own("plimsoll_concurrency", "gauge", "streams of the current step, closed loop"),
     own("plimsoll_request_rate", "gauge", "requests per second of the current step, open loop"),
     own("plimsoll_step", "gauge", "number of the current step, from 0"),
+    own("plimsoll_client_lag_seconds", "gauge", "how late a ticker of ours was; absent in simulated time, s"),
+    own("plimsoll_server_ttft_seconds", "summary", "times to first token that the server told of single requests, s"),
+    own("plimsoll_server_queue_seconds", "summary", "times in the queue that the server told of single requests, s"),
+    own(
+        "plimsoll_server_itl_seconds",
+        "summary",
+        "mean inter-token latencies that the server told of single requests, s",
+    ),
 ];
 
 /// The scenario's latency targets. Each becomes a bucket bound, so that no interpolation stands
@@ -536,7 +544,9 @@ mod tests {
     fn the_list_names_what_is_made() {
         let store = Store::from_recording(&recorded(Vec::new()));
         let mut listed: Vec<String> = Vec::new();
-        for s in SERIES.iter().filter(|s| s.name != "plimsoll_request_rate") {
+        // What a closed loop in simulated time, against a server without timings of its own, does not have.
+        let absent = |s: &OwnSeries| s.kind == "summary" || s.name == "plimsoll_client_lag_seconds";
+        for s in SERIES.iter().filter(|s| s.name != "plimsoll_request_rate" && !absent(s)) {
             match s.kind {
                 "histogram" => listed.extend(["bucket", "sum", "count"].map(|part| format!("{}_{part}", s.name))),
                 _ => listed.push(s.name.into()),

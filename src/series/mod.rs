@@ -9,6 +9,7 @@
 pub mod client;
 pub mod recorded;
 mod store;
+mod told;
 mod view;
 
 pub use client::ClientTargets;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::client::{self, ClientTargets};
 use super::store::{Store, missing, stale_marker};
+use super::told;
 use crate::model::recording::Recording;
 use crate::model::sample::{Labels, NAME, Scrape, SourceKind};
 use crate::model::time::Offset;
@@ -38,7 +39,9 @@ impl Store {
             add_pages(&mut store, recording, &scrapes, job(source), &instance(recording, source, target));
         }
         let instants = instants.unwrap_or_else(|| every_second(recording));
-        client::add(&mut store, recording, targets, &instants, &host_port(&recording.header.target.url));
+        let client = host_port(&recording.header.target.url);
+        client::add(&mut store, recording, targets, &instants, &client);
+        told::add(&mut store, recording, &instants, &client);
         store
     }
 }

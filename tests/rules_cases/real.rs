@@ -91,7 +91,12 @@ impl Profile {
                     page.push(vllm_with("num_requests_waiting_by_reason", &[("reason", "deferred")], value));
                     continue;
                 }
-                _ => continue,
+                _ => {
+                    if let Some(le) = name.strip_prefix("itl_le_") {
+                        page.push(vllm_with("inter_token_latency_seconds_bucket", &[("le", le)], value));
+                    }
+                    continue;
+                }
             };
             page.push(vllm(metric, value));
         }
@@ -163,7 +168,92 @@ fn waiting_fires_where_it_should_and_nowhere_else() {
 fn the_prediction_stands_beside_the_measurement() {
     let run = SMALL_POOL.run();
     let rules = run.shipped();
-    let p = run.judged(&rules, |j| plimsoll::diagnose::predict(j, &run.recording.steps[0], Some(4.0))).unwrap();
+    let p = run.judged(&rules, |j| plimsoll::diagnose::predict(j, &run.recording.steps[0], Some(4.0), None)).unwrap();
     assert_eq!((p.concurrency, p.measured_over_predicted_ratio), (4.0, Some(1.0)));
     assert_eq!(p.says, "63 blocks hold 4.2 requests of 458 tokens (15 blocks each) at their full length");
+}
+
+/// Ladders of plimsoll itself against a real server, at lengths and with flags that nobody tuned the rules to: the step that
+/// fired, and the highest clean one below it where there was one.
+#[test]
+fn the_cause_of_each_ladder_is_named() {
+    // Run, rows, blocks of 32 tokens with the null block, prompt and answer in tokens, first alert, right pair.
+    type Ladder = (&'static str, &'static str, [u32; 3], &'static str, &'static str);
+    let ladders: [Ladder; 11] = [
+        (
+            "sequence-limit-1",
+            include_str!("real_runs/sequence-limit-1.csv"),
+            [8192, 64, 64],
+            "RequestsWaiting",
+            "SequenceLimited",
+        ),
+        (
+            "sequence-limit-4",
+            include_str!("real_runs/sequence-limit-4.csv"),
+            [8192, 100, 48],
+            "RequestsWaiting",
+            "SequenceLimited",
+        ),
+        ("pool-full-1", include_str!("real_runs/pool-full-1.csv"), [64, 409, 64], "RequestsWaiting", "PoolLimited"),
+        ("pool-full-3", include_str!("real_runs/pool-full-3.csv"), [64, 700, 32], "RequestsWaiting", "PoolLimited"),
+        (
+            "preemptions-1",
+            include_str!("real_runs/preemptions-1.csv"),
+            [64, 24, 400],
+            "Preemptions",
+            "PreemptionsLongAnswers",
+        ),
+        (
+            "preemptions-3",
+            include_str!("real_runs/preemptions-3.csv"),
+            [64, 100, 500],
+            "Preemptions",
+            "PreemptionsLongAnswers",
+        ),
+        (
+            "token-budget-1",
+            include_str!("real_runs/token-budget-1.csv"),
+            [4096, 3000, 16],
+            "RequestsWaiting",
+            "TokenBudget",
+        ),
+        (
+            "token-budget-3",
+            include_str!("real_runs/token-budget-3.csv"),
+            [4096, 2000, 8],
+            "RequestsWaiting",
+            "TokenBudget",
+        ),
+        (
+            "long-prompts-1",
+            include_str!("real_runs/long-prompts-1.csv"),
+            [4096, 6000, 16],
+            "TimeToFirstTokenP99",
+            "LongPrompts",
+        ),
+        (
+            "long-prompts-2",
+            include_str!("real_runs/long-prompts-2.csv"),
+            [4096, 4000, 32],
+            "TimeToFirstTokenP99",
+            "LongPrompts",
+        ),
+        (
+            "prefill-stalls-1",
+            include_str!("real_runs/prefill-stalls-1.csv"),
+            [8192, 1500, 48],
+            "InterTokenLatencyP99",
+            "PrefillStalls",
+        ),
+    ];
+    let mut wrong = Vec::new();
+    for (what, csv, [blocks, prompt, output], alert, right) in ladders {
+        let run = Profile { csv, blocks, block_size: 32, prompt, output }.run();
+        let e = run.explained(run.recording.steps.len() - 1, alert);
+        println!("{what} {alert}: {} ({:?}): {}", e.pair, e.confidence, e.summary);
+        if e.pair != right {
+            wrong.push(format!("{what} {alert}: {} instead of {right}: {}", e.pair, e.summary));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

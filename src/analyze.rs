@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::compare;
 use crate::diagnose;
 use crate::gpu;
 use crate::ladder::{Past, highest_clean_below, lowest_firing};
@@ -14,8 +15,8 @@ use crate::model::sample::SourceKind;
 use crate::model::step::{CutShort, Phase, StepSpan};
 use crate::model::time::ClockKind;
 use crate::model::verdict::{
-    AlertState, AlertVerdict, Caveat, Check, CheckState, Explanation, FirstAlert, Gate, Prediction, RunOutcome, SCHEMA,
-    Slo, StepOutcome, StepVerdict, Target, Tool, Verdict,
+    AlertState, AlertVerdict, Caveat, Explanation, FirstAlert, Prediction, RunOutcome, SCHEMA, Slo, StepOutcome,
+    StepVerdict, Target, Tool, Verdict,
 };
 use crate::promql::Reading;
 use crate::rules::{Judge, RuleSet, Timing};
@@ -25,13 +26,16 @@ use crate::workload::WorkloadSpec;
 
 mod bottleneck;
 mod client;
+mod gate;
 mod hardware;
+mod noise;
 mod plots;
 mod quantiles;
 mod server;
 mod silence;
 mod unjudged;
 
+pub use gate::hold_against;
 pub use plots::plots;
 pub use server::Gauges;
 pub use silence::Silence;
@@ -245,6 +249,7 @@ impl<'a> Analysis<'a> {
             explanation,
             as_deployed: self.judge.as_deployed(),
             gate: None,
+            comparison: None,
             caveats: Vec::new(),
             steps,
         };
@@ -343,6 +348,20 @@ impl<'a> Analysis<'a> {
                 "repeat the run, or hold the steps longer",
             ));
         }
+        let bounds = compare::bounds(verdict);
+        if bounds != [verdict.highest_clean_concurrency, verdict.lowest_firing_concurrency] {
+            let word = |level: Option<f64>| level.map_or_else(|| "no level".into(), |l| l.to_string());
+            out.push(Caveat::new(
+                "repeats_disagree",
+                format!(
+                    "the {} repeats put the limit in different places: above {} and not above {}",
+                    verdict.repeats,
+                    word(bounds[0]),
+                    word(bounds[1])
+                ),
+                "the answer names the lowest level that fired in any of them; hold the steps longer for a sharper one",
+            ));
+        }
         match verdict.stopped {
             None => out.push(Caveat::new(
                 "unfinished",
@@ -383,24 +402,6 @@ impl<'a> Analysis<'a> {
             ));
         }
         out
-    }
-
-    fn gate(&self, verdict: &Verdict) -> Option<Gate> {
-        let least = self.scenario.gate.as_ref()?.min_clean_concurrency?;
-        let clean = verdict.highest_clean_concurrency;
-        let (state, says) = match (clean, verdict.lowest_firing_concurrency) {
-            (Some(c), _) if c >= least => (CheckState::Passed, format!("{c} were clean")),
-            (c, Some(f)) if f <= least => {
-                let up_to = c.map_or_else(|| "none was clean".into(), |c| format!("only {c} were clean"));
-                (CheckState::Failed, format!("{up_to}, and an alert fired at {f}"))
-            }
-            (Some(c), _) => (CheckState::Unresolved, format!("{c} were clean, and nothing was shown for {least}")),
-            (None, _) => (CheckState::Unresolved, "no step was clean".into()),
-        };
-        Some(Gate {
-            passed: state == CheckState::Passed,
-            checks: vec![Check { check: format!("min_clean_concurrency >= {least}"), state, measured: clean, says }],
-        })
     }
 }
 

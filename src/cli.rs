@@ -25,6 +25,8 @@ pub enum Command {
     Check(Box<RunArgs>),
     /// Make the verdict of a recording again, offline
     Judge(JudgeArgs),
+    /// Hold a run against an earlier one: what got worse by more than noise
+    Compare(CompareArgs),
     /// Ask a recording in PromQL
     Query(QueryArgs),
     /// Hand a recording's data to other tools
@@ -173,6 +175,35 @@ pub struct JudgeArgs {
     /// Write no report anywhere
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The earlier run: its folder, or its verdict.json
+    pub base: PathBuf,
+    /// The run in question, in the same forms
+    pub new: PathBuf,
+    /// Compare runs that differ in model, scenario, lengths, GPU or server flags all the same
+    #[arg(long)]
+    pub force: bool,
+    /// Standard deviation by which two runs of one server differ, as a share; default: the gate's, else 0.01
+    #[arg(long, value_name = "SHARE")]
+    pub run_noise: Option<f64>,
+    /// How the answer is printed
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: CompareFormat,
+}
+
+/// How `compare` answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// A table for a terminal
+    Text,
+    /// For a pull request
+    Markdown,
+    /// For programs
+    Json,
 }
 
 /// `query`.

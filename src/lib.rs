@@ -32,6 +32,7 @@ pub mod scrape;
 pub mod workload;
 
 pub mod analyze;
+pub mod compare;
 pub mod diagnose;
 pub mod promql;
 pub mod report;

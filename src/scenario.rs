@@ -18,9 +18,11 @@ use crate::scrape::ScrapeSpec;
 use crate::workload::WorkloadSpec;
 
 mod error;
+mod gate;
 mod slo;
 
 pub use error::{ScenarioError, in_words, nearest};
+pub use gate::{Compare, GateSpec, Latency, Measure, Says, Share, Statistic, Threshold};
 pub use slo::SloSpec;
 
 /// A whole scenario, defaults filled in.
@@ -157,15 +159,6 @@ impl Default for RulesSpec {
     }
 }
 
-/// `[gate]`: what must hold for exit code 0.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct GateSpec {
-    /// At least this many streams (or requests per second) must be clean.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_clean_concurrency: Option<f64>,
-}
-
 fn is_default(arrivals: &ArrivalSpec) -> bool {
     *arrivals == ArrivalSpec::default()
 }
@@ -194,6 +187,11 @@ impl Scenario {
             if file.is_relative() {
                 *file = folder.join(&*file);
             }
+        }
+        if let Some(against) = scenario.gate.as_mut().and_then(|g| g.against.as_mut())
+            && against.is_relative()
+        {
+            *against = folder.join(&*against);
         }
         Ok(scenario)
     }
@@ -259,10 +257,8 @@ impl Scenario {
         if ladder.repeats == 0 {
             return Err("ladder.repeats is 0, expected 1 or more".into());
         }
-        if let Some(least) = self.gate.as_ref().and_then(|g| g.min_clean_concurrency)
-            && !(least > 0.0 && least.is_finite())
-        {
-            return Err(format!("gate.min_clean_concurrency is {least}, expected a number above 0"));
+        if let Some(gate) = &self.gate {
+            gate.check()?;
         }
         if !matches!(self.rules.promql.as_str(), "3.x" | "2.x") {
             return Err(format!("rules.promql is `{}`, expected 3.x or 2.x", self.rules.promql));

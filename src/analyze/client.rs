@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::model::request::{Outcome, RequestTimeline};
 use crate::model::step::{Load, StepSpan};
-use crate::model::time::Span;
+use crate::model::time::{Offset, Span};
 use crate::model::verdict::{Achieved, Caveat, ClientStats, Failed, Offered, Requests, Slo, WorkloadSummary};
 
+use super::noise;
 use super::quantiles::{quantiles, spread};
 
 /// Fewest samples on which a 99th percentile is printed without a caveat.
@@ -26,10 +27,84 @@ pub struct ClientSide {
     pub achieved: Achieved,
     /// Latencies and rates.
     pub stats: ClientStats,
+    /// What they were made from.
+    pub samples: Samples,
     /// Mean in flight against rate × latency.
     pub littles_law_residual: Option<f64>,
     /// What is doubtful.
     pub caveats: Vec<Caveat>,
+}
+
+/// What the statistics of a step are made from; of several steps of one level too.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    /// The measured windows, in order.
+    pub windows: Vec<Span>,
+    /// Times to first token with when their request began, s.
+    pub ttft: Vec<(Offset, f64)>,
+    /// Gaps with when they ended, s.
+    pub gaps: Vec<(Offset, f64)>,
+    /// Times per token with when they ended, s.
+    pub itl: Vec<(Offset, f64)>,
+    /// Times per output token of whole requests with when they began, s.
+    pub tpot: Vec<(Offset, f64)>,
+    /// End-to-end times with when their request began, s.
+    pub e2e: Vec<(Offset, f64)>,
+    /// Worst gap of each request, s.
+    pub worst_gap: Vec<f64>,
+    /// Times that opening a connection took, s.
+    pub connects: Vec<f64>,
+    /// Output tokens with when they arrived.
+    pub output_tokens: Vec<(Offset, f64)>,
+    /// Prompt tokens of requests whose first token arrived, with when.
+    pub prompt_tokens: Vec<(Offset, f64)>,
+    /// One for each request that met every target, with when it began.
+    pub good: Vec<(Offset, f64)>,
+    /// Whole answers.
+    pub completed: u64,
+    /// Failures.
+    pub failed: u64,
+}
+
+impl Samples {
+    /// Takes in another step of the same level.
+    pub fn append(&mut self, mut other: Samples) {
+        self.windows.append(&mut other.windows);
+        self.ttft.append(&mut other.ttft);
+        self.gaps.append(&mut other.gaps);
+        self.itl.append(&mut other.itl);
+        self.tpot.append(&mut other.tpot);
+        self.e2e.append(&mut other.e2e);
+        self.worst_gap.append(&mut other.worst_gap);
+        self.connects.append(&mut other.connects);
+        self.output_tokens.append(&mut other.output_tokens);
+        self.prompt_tokens.append(&mut other.prompt_tokens);
+        self.good.append(&mut other.good);
+        self.completed += other.completed;
+        self.failed += other.failed;
+    }
+
+    /// The statistics of all of them together.
+    pub fn stats(&self) -> ClientStats {
+        let seconds: f64 = self.windows.iter().map(|w| w.len().as_secs_f64()).sum();
+        let per_s = |x: &[(Offset, f64)]| (seconds > 0.0).then(|| x.iter().map(|(_, n)| n).sum::<f64>() / seconds);
+        let values = |x: &[(Offset, f64)]| quantiles(x.iter().map(|(_, v)| *v).collect());
+        let ended = self.completed + self.failed;
+        ClientStats {
+            ttft_s: values(&self.ttft),
+            gap_s: values(&self.gaps),
+            itl_s: values(&self.itl),
+            tpot_s: values(&self.tpot),
+            e2e_s: values(&self.e2e),
+            worst_gap_s: quantiles(self.worst_gap.clone()),
+            connect_s: (!self.connects.is_empty()).then(|| quantiles(self.connects.clone())),
+            output_tokens_per_s: per_s(&self.output_tokens),
+            prompt_tokens_per_s: per_s(&self.prompt_tokens),
+            goodput_per_s: per_s(&self.good),
+            error_rate_ratio: (ended > 0).then(|| self.failed as f64 / ended as f64),
+            noise: noise::noise(self),
+        }
+    }
 }
 
 /// Measures one step from the requests of the whole run.
@@ -39,9 +114,7 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
     let per_s = |count: f64| (seconds > 0.0).then(|| count / seconds);
     let mut counted = Requests::default();
     let mut by_class: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut ttft, mut gaps, mut itl) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut tpot, mut e2e, mut worst) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut output_tokens, mut prompt_tokens, mut good) = (0.0, 0.0, 0u64);
+    let mut samples = Samples { windows: vec![window], ..Samples::default() };
     let mut in_flight = Duration::ZERO;
     let (mut ended_in_window, mut latency_sum) = (0u64, 0.0);
     let (mut coalesced, mut with_gaps) = (0u64, 0u64);
@@ -60,11 +133,13 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
                 with_gaps += 1;
                 coalesced += u64::from(r.coalesced_by(window.end));
             }
-            gaps.extend(r.gaps_in(window).map(|d| d.as_secs_f64()));
-            itl.extend(r.itl_in(window).into_iter().flatten().map(|d| d.as_secs_f64()));
-            output_tokens += tokens_in(r, window);
-            if r.first_token().is_some_and(|t| window.contains(t)) {
-                prompt_tokens += f64::from(r.usage.prompt_tokens.or(r.asked_prompt_tokens).unwrap_or(0));
+            let timed = |(at, d): (Offset, Duration)| (at, d.as_secs_f64());
+            samples.gaps.extend(r.gaps_at(window).map(timed));
+            samples.itl.extend(r.itl_at(window).into_iter().flatten().map(timed));
+            tokens_in(r, window, &mut samples.output_tokens);
+            if let Some(t) = r.first_token().filter(|t| window.contains(*t)) {
+                let tokens = r.usage.prompt_tokens.or(r.asked_prompt_tokens).unwrap_or(0);
+                samples.prompt_tokens.push((t, f64::from(tokens)));
             }
         }
         if !window.contains(r.began()) {
@@ -78,7 +153,7 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
             continue;
         }
         match first {
-            Some(t) => ttft.push(t.since(r.began()).as_secs_f64()),
+            Some(t) => samples.ttft.push((r.began(), t.since(r.began()).as_secs_f64())),
             None => counted.censored += u64::from(!over),
         }
         if !over || matches!(r.outcome, Outcome::Cut | Outcome::InFlight) {
@@ -86,16 +161,18 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
             continue;
         }
         counted.completed += 1;
-        e2e.extend(r.e2e().map(|d| d.as_secs_f64()));
+        samples.e2e.extend(r.e2e().map(|d| (r.began(), d.as_secs_f64())));
         let per_token = r.tpot().map(|d| d.as_secs_f64());
-        tpot.extend(per_token);
-        worst.extend(r.gaps().max().map(|d| d.as_secs_f64()));
+        samples.tpot.extend(per_token.map(|t| (r.began(), t)));
+        samples.worst_gap.extend(r.gaps().max().map(|d| d.as_secs_f64()));
         let in_time = r.ttft().is_some_and(|d| d.as_secs_f64() <= slo.ttft_p99_s);
-        good += u64::from(in_time && per_token.is_none_or(|t| t <= slo.itl_p99_s));
+        if in_time && per_token.is_none_or(|t| t <= slo.itl_p99_s) {
+            samples.good.push((r.began(), 1.0));
+        }
     }
     counted.failed = Failed { total: counted.failed.total, by_class };
 
-    let ended = counted.completed + counted.failed.total;
+    (samples.completed, samples.failed) = (counted.completed, counted.failed.total);
     let mean_in_flight = per_s(in_flight.as_secs_f64());
     let littles_law_residual = mean_in_flight.filter(|&l| l > 0.0 && ended_in_window > 0).map(|l| {
         // rate × mean latency is the latencies' sum over the window's length.
@@ -103,20 +180,8 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
     });
     // Most are opened before the window, while workers are added.
     let of_step = requests.iter().filter(|r| r.step == step.step && r.sent < window.end);
-    let connects: Vec<f64> = of_step.filter_map(|r| r.connect).map(|d| d.as_secs_f64()).collect();
-    let stats = ClientStats {
-        ttft_s: quantiles(ttft),
-        gap_s: quantiles(gaps),
-        itl_s: quantiles(itl),
-        tpot_s: quantiles(tpot),
-        e2e_s: quantiles(e2e),
-        worst_gap_s: quantiles(worst),
-        connect_s: (!connects.is_empty()).then(|| quantiles(connects)),
-        output_tokens_per_s: per_s(output_tokens),
-        prompt_tokens_per_s: per_s(prompt_tokens),
-        goodput_per_s: per_s(good as f64),
-        error_rate_ratio: (ended > 0).then(|| counted.failed.total as f64 / ended as f64),
-    };
+    samples.connects.extend(of_step.filter_map(|r| r.connect).map(|d| d.as_secs_f64()));
+    let stats = samples.stats();
     let caveats = caveats(&counted, &stats, littles_law_residual, coalesced, with_gaps);
     ClientSide {
         offered: Offered {
@@ -136,6 +201,7 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
         },
         requests: counted,
         stats,
+        samples,
         littles_law_residual,
         caveats,
     }
@@ -151,15 +217,14 @@ pub fn workload(kind: &str, requests: &[RequestTimeline]) -> WorkloadSummary {
     }
 }
 
-/// Output tokens that arrived in the window: by the running count, else the answer's tokens spread
-/// evenly over its chunks, else one a chunk.
-fn tokens_in(r: &RequestTimeline, window: Span) -> f64 {
+/// Output tokens that arrived in the window, with when: by the running count, else the answer's tokens
+/// spread evenly over its chunks, else one a chunk.
+fn tokens_in(r: &RequestTimeline, window: Span, into: &mut Vec<(Offset, f64)>) {
     let each = match r.usage.completion_tokens {
         Some(n) if !r.chunks.is_empty() => f64::from(n) / r.chunks.len() as f64,
         _ => 1.0,
     };
     let mut before = 0;
-    let mut tokens = 0.0;
     for chunk in r.chunks_by(window.end) {
         let here = match chunk.running_tokens {
             Some(now) => f64::from(now.saturating_sub(before)),
@@ -167,10 +232,9 @@ fn tokens_in(r: &RequestTimeline, window: Span) -> f64 {
         };
         before = chunk.running_tokens.unwrap_or(before);
         if window.contains(chunk.at) {
-            tokens += here;
+            into.push((chunk.at, here));
         }
     }
-    tokens
 }
 
 fn caveats(

@@ -14,7 +14,7 @@ use crate::report;
 use crate::rules::RuleSet;
 use crate::scenario::Scenario;
 
-use super::{prepare, run};
+use super::{gate, prepare, run};
 
 /// A recording with what it was judged by.
 pub struct Recorded {
@@ -85,29 +85,36 @@ pub fn judge(args: &JudgeArgs) -> anyhow::Result<Exit> {
         std::fs::create_dir_all(folder)
             .map_err(|e| Refusal::usage(format!("cannot make the folder {}: {e}", folder.display()), ""))?;
     }
-    let verdict = answer(&recording, &scenario, &rules, reports)?;
+    let verdict = answer(&recording, &scenario, &rules, &args.dir, reports)?;
     super::tell(&verdict, args.json, reports)?;
     Ok(run::exit(&verdict, scenario.rules.enabled))
 }
 
-/// The right half: the verdict of a recording, and its reports in `folder` if there is one.
+/// The right half: the verdict of a recording, held against the baseline that was kept beside it in `run`, and its
+/// reports in `folder` if there is one.
 ///
 /// # Errors
-/// If a report cannot be written.
+/// If the baseline cannot be read, or a report cannot be written.
 pub fn answer(
     recording: &Recording,
     scenario: &Scenario,
     rules: &RuleSet,
+    run: &Path,
     folder: Option<&Path>,
 ) -> anyhow::Result<Verdict> {
     let store = analyze::store(recording, scenario);
-    let verdict = || analyze::Analysis::new(recording, scenario, rules, &store).verdict();
-    let Some(folder) = folder else { return Ok(verdict()) };
+    let verdict = || -> Result<Verdict, Refusal> {
+        let mut verdict = analyze::Analysis::new(recording, scenario, rules, &store).verdict();
+        gate::hold(&mut verdict, scenario, run)?;
+        Ok(verdict)
+    };
+    let Some(folder) = folder else { return Ok(verdict()?) };
     let (verdict, plots) = std::thread::scope(|scope| {
         let plots = scope.spawn(|| analyze::plots(recording, rules, &store));
         // A panic there is ours as well: go on panicking.
         (verdict(), plots.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
+    let verdict = verdict?;
     report::write_all(folder, &verdict, Some(&plots))
         .with_context(|| format!("writing the reports into {}", folder.display()))?;
     Ok(verdict)

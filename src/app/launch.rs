@@ -3,10 +3,13 @@
 //! The server runs below a supervisor: this same program in a session of its own, which holds the
 //! read end of a pipe from us. When the pipe closes, because we asked or because we were killed, the
 //! supervisor ends the server's whole process group: SIGINT, then SIGTERM, then SIGKILL. Never a shell.
+//!
+//! What the server prints goes through the supervisor into the log, line by line, without secrets:
+//! engines print their own flags, keys included.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, PipeReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -17,12 +20,17 @@ use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::error::Refusal;
+use crate::record::Redactor;
 use crate::scenario::{Param, ServerSpec};
 
 /// How long the server gets after SIGINT, and again after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the supervisor looks whether the server is still there.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long the last lines of a server that ended may take to come through.
+const LAST_LINES: Duration = Duration::from_secs(1);
+/// Bytes of a line after which it is cut in two.
+const LONGEST_LINE: u64 = 1 << 16;
 /// How much of the log's end is read for the last words.
 const LAST_WORDS: u64 = 8 * 1024;
 
@@ -36,11 +44,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server with its log in `log`.
+    /// Starts the server with its log in `log`, from which `secrets` are cut.
     ///
     /// # Errors
     /// If a parameter is missing, the log cannot be made, or the program cannot be started.
-    pub fn start(spec: &ServerSpec, log: &Path) -> anyhow::Result<Server> {
+    pub fn start(spec: &ServerSpec, log: &Path, secrets: &[String]) -> anyhow::Result<Server> {
         let argv = argv(spec)?;
         let out = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let me = std::env::current_exe().context("finding our own program, to supervise the server")?;
@@ -55,7 +63,12 @@ impl Server {
             .process_group(0)
             .spawn()
             .context("starting the supervisor of the server")?;
-        let lifeline = supervisor.stdin.take();
+        let mut lifeline = supervisor.stdin.take();
+        if let Some(pipe) = &mut lifeline {
+            // Not as an argument: those can be read by everyone on the machine.
+            let line = serde_json::to_string(secrets).context("handing the supervisor what it must cut out")?;
+            writeln!(pipe, "{line}").context("handing the supervisor what it must cut out")?;
+        }
         Ok(Server { supervisor, lifeline, log: log.to_owned(), argv })
     }
 
@@ -107,18 +120,57 @@ pub fn say(status: ExitStatus) -> String {
 }
 
 /// The supervisor: runs `argv` in a process group of its own until it ends or standard input closes.
+/// The first line of standard input is a JSON list of what must be cut out of the server's output.
 /// Returns the code to exit with.
 pub fn supervise(argv: &[String]) -> u8 {
     let Some((program, arguments)) = argv.split_first() else { return 2 };
-    let spawned = Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn();
-    let mut child = match spawned {
-        Ok(child) => child,
+    let mut first = String::new();
+    let _ = std::io::stdin().lock().read_line(&mut first);
+    let redactor = Redactor::new(serde_json::from_str::<Vec<String>>(&first).unwrap_or_default());
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).process_group(0);
+    let output = std::io::pipe().and_then(|(read, write)| {
+        command.stdout(write.try_clone()?).stderr(write);
+        Ok(read)
+    });
+    let spawned = output.and_then(|output| Ok((command.spawn()?, output)));
+    let (mut child, output) = match spawned {
+        Ok(spawned) => spawned,
         Err(error) => {
             eprintln!("plimsoll: cannot start {program}: {error}");
             return 127;
         }
     };
-    let group = Pid::from_child(&child);
+    // The command holds the pipe's write end too: with it open, the output would never end.
+    drop(command);
+    let (copied, is_copied) = mpsc::channel();
+    std::thread::spawn(move || {
+        copy(output, &redactor);
+        let _ = copied.send(());
+    });
+    let code = watch(&mut child);
+    // The last words; not longer than a moment, if something that left the group still holds the pipe.
+    let _ = is_copied.recv_timeout(LAST_LINES);
+    code
+}
+
+/// Copies the server's output to ours, line by line, without secrets.
+fn copy(output: PipeReader, redactor: &Redactor) {
+    let mut output = BufReader::new(output);
+    let mut out = std::io::stdout();
+    let mut line = Vec::new();
+    while output.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+        let clean = redactor.text(&String::from_utf8_lossy(&line));
+        if out.write_all(clean.as_bytes()).and_then(|()| out.flush()).is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
+/// Waits for the server's end or ours, and leaves nothing of it running.
+fn watch(child: &mut Child) -> u8 {
+    let group = Pid::from_child(child);
     let (closed, is_closed) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());

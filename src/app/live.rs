@@ -233,7 +233,9 @@ impl Live<'_> {
         let store = analyze::store(recording, &self.prepared.scenario);
         let analysis = Analysis::new(recording, &self.prepared.scenario, &self.prepared.rules, &store);
         let verdict = analysis.step(&span);
-        let missing = analysis.observations_missing(&span, &verdict);
+        // A threshold that cannot be decided yet waits as a quantile rule does.
+        let undecided = u64::from(analysis.gate_undecided(&span));
+        let missing = analysis.observations_missing(&span, &verdict).max(undecided);
         recording.requests.truncate(ended);
         Ok((verdict, missing))
     }

@@ -9,7 +9,10 @@ use crate::model::verdict::Verdict;
 use crate::report;
 
 mod check;
+mod ci;
+mod compare;
 pub mod export;
+mod gate;
 mod judge;
 pub mod launch;
 mod live;
@@ -34,6 +37,7 @@ pub fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
         Command::Judge(args) => judge::judge(&args),
+        Command::Compare(args) => compare::compare(&args),
         Command::Query(args) => answer(|out| query::query(&args, out)),
         Command::Export(args) => answer(|out| export::export(&args, out)),
         Command::Rules(args) => rules::rules(&args),
@@ -86,6 +90,7 @@ fn note(says: &str) {
 
 /// Puts a verdict before the user: as JSON for programs, else as the terminal's answer.
 fn tell(verdict: &Verdict, json: bool, folder: Option<&Path>) -> anyhow::Result<Exit> {
+    ci::tell(verdict);
     answer(|out| {
         if json {
             return Ok(report::json::write(verdict, out)?);

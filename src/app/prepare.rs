@@ -14,6 +14,7 @@ use crate::model::units::prometheus_duration as time;
 use crate::rules::{Group, Limits, Rule, RuleError, RuleSet, builtin};
 use crate::scenario::Scenario;
 
+use super::gate;
 use super::launch;
 use super::resolve::{self, Resolved};
 use super::steps::StepLengths;
@@ -40,6 +41,8 @@ pub struct Prepared {
     pub lengths: StepLengths,
     /// Which rule decides the length of a step, if one does.
     pub longest_rule: Option<String>,
+    /// The text of the verdict that the gate holds the run against, if it names one.
+    pub baseline: Option<String>,
 }
 
 impl Prepared {
@@ -53,6 +56,9 @@ impl Prepared {
         let ladder = Ladder::new(&scenario.ladder).map_err(|e| usage(e.to_string()))?;
         let rule_files = rule_files(&scenario)?;
         let rules = load(&rule_files, &scenario)?;
+        gate::check(&scenario, &rules, &ladder)?;
+        let clock = if scenario.sim.is_some() { ClockKind::Simulated } else { ClockKind::Real };
+        let baseline = gate::baseline(&scenario, clock)?;
         let timing = analyze::timing(&scenario);
         rules.check_windows(timing).map_err(refuse)?;
         let needed = rules.step_length(timing);
@@ -88,7 +94,7 @@ impl Prepared {
         {
             launch::find(server)?;
         }
-        Ok(Prepared { scenario, api_key, rule_files, rules, ladder, lengths, longest_rule })
+        Ok(Prepared { scenario, api_key, rule_files, rules, ladder, lengths, longest_rule, baseline })
     }
 
     /// Which clock the run is timed by.

@@ -9,8 +9,9 @@ use crate::error::{Exit, Refusal};
 use crate::gpu::GpuError;
 use crate::load::{self, ProbeError, Target};
 use crate::model::time::Clock;
+use crate::record::{self, is_secret_name};
 use crate::rules::RuleSet;
-use crate::scenario::Scenario;
+use crate::scenario::{Param, Scenario, ServerSpec};
 use crate::scrape::{self, Page};
 use crate::workload::Workload;
 
@@ -24,9 +25,45 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Everything that must never be written: keys, and headers that may hold one.
 pub fn secrets(scenario: &Scenario, api_key: Option<&str>) -> Vec<String> {
-    let variables = scenario.target.api_key_env.iter().map(String::as_str).chain(["OPENAI_API_KEY"]);
-    let keys = variables.filter_map(|name| std::env::var(name).ok());
-    keys.chain(api_key.map(str::to_owned)).chain(scenario.target.headers.values().cloned()).collect()
+    let target = &scenario.target;
+    let variables = target.api_key_env.iter().map(String::as_str).chain(["OPENAI_API_KEY"]);
+    let mut out: Vec<String> = variables.filter_map(|name| std::env::var(name).ok()).collect();
+    out.extend(api_key.map(str::to_owned));
+    // Also without `Bearer ` before it: servers and proxies repeat the key alone.
+    for value in target.headers.values() {
+        out.push(value.clone());
+        out.extend(value.split_whitespace().skip(1).map(str::to_owned));
+    }
+    let server = scenario.server.as_ref();
+    let named = server.iter().flat_map(|s| &s.env).filter(|(name, _)| is_secret_name(name));
+    out.extend(named.map(|(_, value)| value.clone()));
+    for words in server.iter().map(|s| s.command.iter().collect::<Vec<_>>()).chain(server.iter().flat_map(|s| lists(s)))
+    {
+        out.extend(words.windows(2).filter(|w| is_secret_name(w[0]) && w[0].starts_with('-')).map(|w| w[1].clone()));
+    }
+    let params = server.iter().flat_map(|s| &s.params).filter(|(name, _)| is_secret_name(name));
+    out.extend(params.filter_map(|(_, p)| if let Param::One(value) = p { Some(value.clone()) } else { None }));
+    for (name, value) in &target.extra_body {
+        if is_secret_name(name) {
+            out.extend(value.as_str().map(str::to_owned));
+        }
+    }
+    let proxies = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
+    let addresses = proxies.iter().filter_map(|name| std::env::var(name).ok());
+    let given = [Some(target.url.clone()), target.metrics_url.clone(), Some(scenario.gpu.source.to_string())];
+    for address in addresses.chain(given.into_iter().flatten()) {
+        out.extend(record::in_address(&address));
+    }
+    out
+}
+
+/// The parameters of a server's command that are several words.
+fn lists(server: &ServerSpec) -> Vec<Vec<&String>> {
+    server
+        .params
+        .values()
+        .filter_map(|p| if let Param::Many(words) = p { Some(words.iter().collect()) } else { None })
+        .collect()
 }
 
 /// Probes the server that `scenario` names.

@@ -139,7 +139,7 @@ pub fn resolve(args: &RunArgs) -> Result<Resolved, Refusal> {
         s.gpu.source = text.parse::<Source>().map_err(|says| wrong("--gpu", says.to_string()))?;
     }
     if let Some(streams) = args.gate {
-        s.gate = Some(GateSpec { min_clean_concurrency: Some(f64::from(streams)) });
+        s.gate.get_or_insert_with(GateSpec::default).min_clean_concurrency = Some(f64::from(streams));
     }
     s.check().map_err(|says| Refusal::usage(says, ""))?;
     Ok(Resolved { scenario: s, api_key: args.api_key.clone() })

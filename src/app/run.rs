@@ -35,7 +35,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let runtime = runtime(prepared.clock())?;
     let (folder, recording) = runtime.block_on(live(&prepared, args))?;
     drop(runtime);
-    let verdict = judge::answer(&recording, &prepared.scenario, &prepared.rules, Some(&folder))?;
+    let verdict = judge::answer(&recording, &prepared.scenario, &prepared.rules, &folder, Some(&folder))?;
     super::tell(&verdict, args.json, Some(&folder))?;
     Ok(exit(&verdict, prepared.scenario.rules.enabled))
 }
@@ -88,7 +88,8 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
     };
     allow_streams(most).map_err(|e| probe::refuse(&e))?;
     // The folder first: a full or read-only disk must cost no run.
-    let redactor = Redactor::new(probe::secrets(&scenario, prepared.api_key.as_deref()));
+    let secrets = probe::secrets(&scenario, prepared.api_key.as_deref());
+    let redactor = Redactor::new(secrets.iter().cloned());
     let ours = args.out.as_deref().is_none_or(|out| !out.exists());
     let folder = record::create_folder(Path::new(RESULTS), args.out.as_deref(), &scenario.name, clock.epoch_unix_ms())?;
 
@@ -100,7 +101,7 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
         let spec = scenario.server.as_ref().context("a scenario without [server]")?;
         let log = folder.join("server.log");
         progress.say(&format!("starting the server; its log is {}", log.display()));
-        server = Some(Server::start(spec, &log)?);
+        server = Some(Server::start(spec, &log, &secrets)?);
     }
     let target = match &mut server {
         None => tokio::select! {
@@ -147,6 +148,9 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
     };
     let writer = Writer::create(&folder, header, redactor.clone())?;
     record::write_file(&folder, "scenario.toml", writer.header().scenario_toml.as_bytes())?;
+    if let Some(baseline) = &prepared.baseline {
+        record::write_file(&folder, super::gate::BASELINE, baseline.as_bytes())?;
+    }
     let tape = super::tape::Tape::new(writer, clock, interrupt);
 
     let poller = match &target.facts.metrics_url {

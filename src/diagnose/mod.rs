@@ -32,6 +32,9 @@ pub use remarks::{Remarks, remarks};
 /// A pair that held less than this share of the time explains nothing.
 pub const LEAST_SHARE: f64 = 0.5;
 
+/// A pair that a gate forbids may hold for less than this share of a step: readings flicker.
+pub const FORBIDDEN_SHARE: f64 = 0.1;
+
 /// Why `alert`, which fired in `span`, did so.
 pub fn explain(judge: &Judge<'_>, span: &StepSpan, alert: &AlertVerdict) -> Explanation {
     // The warm-up runs at the step's own load: with it in sight, means over a minute are known from

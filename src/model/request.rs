@@ -193,9 +193,14 @@ impl RequestTimeline {
 
     /// Those of them that ended in `window`.
     pub fn gaps_in(&self, window: Span) -> impl Iterator<Item = Duration> + '_ {
+        self.gaps_at(window).map(|(_, gap)| gap)
+    }
+
+    /// The same with when each ended.
+    pub fn gaps_at(&self, window: Span) -> impl Iterator<Item = (Offset, Duration)> + '_ {
         let seen = self.chunks_by(window.end);
         let before = seen.partition_point(|c| c.at < window.start);
-        seen[before.saturating_sub(1)..].windows(2).map(|w| w[1].at.since(w[0].at))
+        seen[before.saturating_sub(1)..].windows(2).map(|w| (w[1].at, w[1].at.since(w[0].at)))
     }
 
     /// Whether two chunks came out of one read, so that the gap between them is the transport's and not the server's.
@@ -232,6 +237,11 @@ impl RequestTimeline {
     /// The same of the tokens that arrived in `window`. Chunks from after it are unknown to it, so the
     /// answer is the same while the request goes on; but whether tokens equal chunks may only be known at its end.
     pub fn itl_in(&self, window: Span) -> Option<Vec<Duration>> {
+        Some(self.itl_at(window)?.into_iter().map(|(_, each)| each).collect())
+    }
+
+    /// The same with when each token arrived.
+    pub fn itl_at(&self, window: Span) -> Option<Vec<(Offset, Duration)>> {
         let seen = self.chunks_by(window.end);
         if seen.is_empty() || self.coalesced_by(window.end) {
             return None;
@@ -259,8 +269,8 @@ impl RequestTimeline {
             if window.contains(pair[1].at) {
                 let waited = pair[1].at.since(since);
                 match grown {
-                    1 => each.push(waited),
-                    n => each.extend(std::iter::repeat_n(waited / n, n as usize)),
+                    1 => each.push((pair[1].at, waited)),
+                    n => each.extend(std::iter::repeat_n((pair[1].at, waited / n), n as usize)),
                 }
             }
             since = pair[1].at;

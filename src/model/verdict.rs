@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::comparison::Comparison;
 use super::recording::StopReason;
 use super::step::{CutShort, Load, Phase};
 use super::time::ClockKind;
@@ -72,6 +73,9 @@ pub struct Verdict {
     pub as_deployed: Vec<AsDeployed>,
     /// The gate, if the scenario has one.
     pub gate: Option<Gate>,
+    /// This run held against the gate's baseline, if it names one.
+    #[serde(default)]
+    pub comparison: Option<Comparison>,
     /// What is doubtful about the run as a whole.
     pub caveats: Vec<Caveat>,
 }
@@ -405,6 +409,32 @@ pub struct ClientStats {
     pub goodput_per_s: Option<f64>,
     /// Failed over ended requests.
     pub error_rate_ratio: Option<f64>,
+    /// How far these numbers can be trusted.
+    pub noise: Noise,
+}
+
+/// Standard errors of a step's numbers as shares of them, by bootstrap over blocks of time: requests of one moment are
+/// not independent, so blocks are drawn and not requests. What would differ between two *runs* they cannot see.
+/// `null` where a step has too few blocks or samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Noise {
+    /// Blocks that the window was cut into.
+    pub blocks: u64,
+    /// Length of one, s.
+    pub block_s: Option<f64>,
+    /// Of the median time to first token.
+    pub ttft_p50_ratio: Option<f64>,
+    /// Of its 99th percentile.
+    pub ttft_p99_ratio: Option<f64>,
+    /// Of the median gap.
+    pub gap_p50_ratio: Option<f64>,
+    /// Of its 99th percentile.
+    pub gap_p99_ratio: Option<f64>,
+    /// Of the median end-to-end time.
+    pub e2e_p50_ratio: Option<f64>,
+    /// Of the output tokens per second.
+    pub output_tokens_ratio: Option<f64>,
 }
 
 /// What the server's page said.

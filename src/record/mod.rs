@@ -35,7 +35,7 @@ pub mod writer;
 
 pub use folder::{FolderError, create_folder, write_file};
 pub use reader::{ReadError, read};
-pub use redact::Redactor;
+pub use redact::{Redactor, in_address, is_secret_name};
 pub use writer::{WriteError, Writer, start};
 
 /// Name of the recording in a result folder.

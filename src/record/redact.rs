@@ -114,6 +114,36 @@ impl Redactor {
     }
 }
 
+/// The secrets that an address carries: its user info, whole and in parts, and the values of its query. A value that is
+/// neither named as a secret nor as long as one stays: it may be a word that stands elsewhere too.
+pub fn in_address(url: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    let Some((_, rest)) = url.split_once("://") else { return out };
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = rest.split(['/', '#']).next().unwrap_or("");
+    if let Some((user_info, _)) = authority.rsplit_once('@') {
+        out.extend([user_info].into_iter().chain(user_info.splitn(2, ':')).map(str::to_owned));
+    }
+    for pair in query.split('#').next().unwrap_or("").split('&') {
+        if let Some((name, value)) = pair.split_once('=')
+            && (is_secret_word(name) || SECRET_PARAMETERS.contains(&name) || value.len() >= LONG_PARAMETER)
+        {
+            out.push(value.to_owned());
+        }
+    }
+    out
+}
+
+/// Names of a query's parameters that hold secrets; too common as words of a text to be in [`SECRET_WORDS`].
+const SECRET_PARAMETERS: [&str; 6] = ["key", "sig", "auth", "code", "pwd", "credential"];
+/// Values of a query as long as this are taken for secrets, whatever they are called.
+const LONG_PARAMETER: usize = 12;
+
+/// Whether a name (of a variable, a flag, a header) is one that secrets go by.
+pub fn is_secret_name(name: &str) -> bool {
+    is_secret_word(name.trim_start_matches('-'))
+}
+
 /// `scheme://user:password@host` loses what stands before the `@`.
 fn credentials(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -247,6 +277,19 @@ mod tests {
             ("ütoken=ü1", "ütoken=[redacted]"),
         ] {
             assert_eq!(none.text(text), clean, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_tells_its_secrets() {
+        for (url, secrets) in [
+            ("http://u:p@h:1/x?token=abc&match=up", vec!["u:p", "u", "p", "abc"]),
+            ("http://h/x?key=k1&format=text#f", vec!["k1"]),
+            ("http://h/x?session=0123456789ab", vec!["0123456789ab"]),
+            ("http://h:8000", vec![]),
+            ("h:8000", vec![]),
+        ] {
+            assert_eq!(in_address(url), secrets, "{url}");
         }
     }
 

@@ -62,6 +62,13 @@ fn blocks(v: &Verdict) -> Vec<String> {
             out.push(format!("- {}{hint}\n", escape(&c.line())));
         }
     }
+    if let Some(c) = &v.comparison {
+        let mut block = Vec::new();
+        // A Vec takes everything.
+        if super::compare::markdown(c, &mut block).is_ok() {
+            out.push(format!("\n##{}", String::from_utf8_lossy(&block)));
+        }
+    }
     if v.steps.is_empty() {
         return out;
     }

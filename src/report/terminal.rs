@@ -36,7 +36,12 @@ pub fn write(verdict: &Verdict, out: &mut dyn Write, style: Style) -> io::Result
     }
     page.caveats(out, verdict)?;
     page.steps(out, verdict)?;
-    page.gpus(out, verdict)
+    page.gpus(out, verdict)?;
+    if let Some(comparison) = &verdict.comparison {
+        writeln!(out, "\nagainst the baseline:")?;
+        super::compare::write(comparison, out, style)?;
+    }
+    Ok(())
 }
 
 struct Page {

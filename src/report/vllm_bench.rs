@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::model::recording::Recording;
 use crate::model::request::{Outcome, RequestTimeline};
 use crate::model::step::Load;
+use crate::model::time::Span;
 use crate::model::verdict::{Quantiles, StepVerdict, Verdict};
 
 /// The requests that were sent in a step's measured window, as `--save-detailed` lists them.
@@ -29,8 +30,14 @@ pub struct Requests {
     pub latencies: Vec<f64>,
     /// When each was sent, s since the start of the run.
     pub start_times: Vec<f64>,
+    /// How long each waited in the client, s: from when it was due to when it was sent; 0 in a closed loop.
+    pub queue_times: Vec<f64>,
     /// Why each failed; empty for a completed one.
     pub errors: Vec<String>,
+    /// When the step began to be measured, as `20261201-102524` in UTC.
+    pub date: Option<String>,
+    /// Most output tokens that arrived in any second of the window.
+    pub peak_tokens_per_s: Option<f64>,
 }
 
 impl Requests {
@@ -38,6 +45,10 @@ impl Requests {
     pub fn of(recording: &Recording, step: u32) -> Requests {
         let mut out = Requests::default();
         let Some(span) = recording.steps.iter().find(|s| s.step == step).map(|s| s.measured) else { return out };
+        out.date = jiff::Timestamp::from_millisecond(recording.unix_ms(span.start))
+            .ok()
+            .map(|t| t.strftime("%Y%m%d-%H%M%S").to_string());
+        out.peak_tokens_per_s = peak(&recording.requests, span);
         for r in recording.requests.iter().filter(|r| span.contains(r.began())) {
             match &r.outcome {
                 Outcome::Completed => out.push(r, String::new()),
@@ -57,6 +68,7 @@ impl Requests {
         self.tpots.extend(r.tpot().map(|d| d.as_secs_f64()));
         self.latencies.push(r.e2e().map_or(0.0, |d| d.as_secs_f64()));
         self.start_times.push(r.sent.as_secs_f64());
+        self.queue_times.push(r.sent.since(r.began()).as_secs_f64());
         self.errors.push(error);
     }
 
@@ -100,8 +112,9 @@ fn object(v: &Verdict, s: &StepVerdict, requests: Option<&Requests>, detail: Det
     let (input, output) = totals(s, requests, duration);
     let per_s = |x: Option<u64>| x.filter(|_| duration > 0.0).map(|x| x as f64 / duration);
 
-    // Where the run has no wall-clock date at hand, the offset of the step tells runs of a folder apart.
-    put("date", Value::Null);
+    put("date", json!(requests.and_then(|r| r.date.as_ref())));
+    // The older name of the next, which vLLM keeps for scripts.
+    put("endpoint_type", json!("openai-chat"));
     put("backend", json!("openai-chat"));
     put("label", json!(v.scenario));
     put("model_id", json!(v.target.model));
@@ -135,9 +148,6 @@ fn object(v: &Verdict, s: &StepVerdict, requests: Option<&Requests>, detail: Det
     put("request_goodput", json!(s.client.goodput_per_s));
     put("output_throughput", json!(per_s(output).or(s.client.output_tokens_per_s)));
     put("total_token_throughput", json!(input.zip(output).and_then(|(i, o)| per_s(Some(i + o)))));
-    put("max_output_tokens_per_s", Value::Null);
-    put("max_concurrent_requests", json!(s.offered.concurrency));
-    put("rtfx", json!(0.0));
     if let (Detail::Arrays, Some(r)) = (detail, requests) {
         put("input_lens", json!(r.input_lens));
         put("output_lens", json!(r.output_lens));
@@ -145,8 +155,14 @@ fn object(v: &Verdict, s: &StepVerdict, requests: Option<&Requests>, detail: Det
         put("itls", json!(r.itls));
         put("latencies", json!(r.latencies));
         put("start_times", json!(r.start_times));
+        put("queue_times", json!(r.queue_times));
+        // What was answered is never kept.
+        put("generated_texts", json!(vec![""; r.errors.len()]));
         put("errors", json!(r.errors));
     }
+    put("max_output_tokens_per_s", json!(requests.and_then(|r| r.peak_tokens_per_s)));
+    put("max_concurrent_requests", json!(s.offered.concurrency));
+    put("rtfx", json!(0.0));
     let itls = requests.map(|r| r.itls.iter().flatten().copied().collect::<Vec<f64>>());
     let samples = [
         ("ttft", &s.client.ttft_s, requests.map(|r| r.completed(&r.ttfts))),
@@ -159,6 +175,20 @@ fn object(v: &Verdict, s: &StepVerdict, requests: Option<&Requests>, detail: Det
         latencies(&mut m, name, q, std);
     }
     m
+}
+
+/// Most output tokens in any of the whole seconds of a window; `None` in a window of less than one.
+fn peak(requests: &[RequestTimeline], window: Span) -> Option<f64> {
+    let mut seconds = vec![0.0_f64; window.len().as_secs() as usize];
+    for r in requests.iter().filter(|r| r.completed()) {
+        let each = f64::from(r.output_tokens()) / r.chunks.len().max(1) as f64;
+        for chunk in r.chunks.iter().filter(|c| window.contains(c.at)) {
+            if let Some(second) = seconds.get_mut(chunk.at.since(window.start).as_secs() as usize) {
+                *second += each;
+            }
+        }
+    }
+    seconds.into_iter().max_by(f64::total_cmp)
 }
 
 fn latencies(m: &mut Map<String, Value>, name: &str, q: &Quantiles, std_s: Option<f64>) {

@@ -12,12 +12,13 @@
 //! A  for each prompt chunk, its tokens times the context it attends to (half of itself, all before it)
 //! ```
 //!
-//! times a jitter drawn from the seed and the number of the step, divided by the share of its
-//! clock that the GPU has.
+//! times a jitter drawn from the seed and the number of the step, times a pace that wanders slowly
+//! and differs from run to run, divided by the share of its clock that the GPU has.
 
 use serde::{Deserialize, Serialize};
 
 use super::chance;
+use crate::model::time::Offset;
 
 /// The constants of the step time, in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,12 @@ pub struct CostSpec {
     pub attention_us: f64,
     /// Standard deviation of a step's time as a share of it, 0 for none.
     pub jitter: f64,
+    /// Standard deviation of a pace that all steps of one moment share, 0 for none: clocks, caches, other work on the machine.
+    pub wander: f64,
+    /// Over how long that pace changes, s.
+    pub wander_s: f64,
+    /// Standard deviation of a pace that a whole run keeps, 0 for none: what a restart of the same server changes.
+    pub run_jitter: f64,
 }
 
 impl Default for CostSpec {
@@ -46,6 +53,21 @@ impl Default for CostSpec {
         CostSpec::l4_8b()
     }
 }
+
+/// No cost, and a pace that never changes.
+const STEADY: CostSpec = CostSpec {
+    drafter_us: 0.0,
+    base_us: 0.0,
+    prefill_us: 0.0,
+    decode_us: 0.0,
+    draft_us: 0.0,
+    context_us: 0.0,
+    attention_us: 0.0,
+    jitter: 0.0,
+    wander: 0.0,
+    wander_s: 20.0,
+    run_jitter: 0.0,
+};
 
 impl CostSpec {
     /// An 8B model in 16 bits on an NVIDIA L4.
@@ -65,6 +87,7 @@ impl CostSpec {
             context_us: 0.51,
             attention_us: 0.004,
             jitter: 0.01,
+            ..STEADY
         }
     }
 
@@ -84,6 +107,7 @@ impl CostSpec {
             context_us: 0.049,
             attention_us: 0.0005,
             jitter: 0.015,
+            ..STEADY
         }
     }
 
@@ -99,6 +123,7 @@ impl CostSpec {
             context_us: 0.44,
             attention_us: 0.083,
             jitter: 0.12,
+            ..STEADY
         }
     }
 
@@ -116,6 +141,21 @@ impl CostSpec {
             + self.attention_us * load.attention_pairs;
         let noise = (1.0 + self.jitter * chance::normal(seed, 0x57e9, step)).max(0.2);
         ((t * noise / clock.max(0.01)).round() as u64).max(1)
+    }
+
+    /// By how much longer a step that starts at `at` takes than the model says: 1 on average.
+    ///
+    /// The wander is drawn at knots `wander_s` apart and is a straight line between them; two thirds of the
+    /// variance of the knots is that of the line, which is made up for.
+    pub fn pace(&self, at: Offset, seed: u64) -> f64 {
+        if self.wander == 0.0 && self.run_jitter == 0.0 {
+            return 1.0;
+        }
+        let place = at.as_secs_f64() / self.wander_s.max(0.001);
+        let (knot, share) = (place.floor(), place.fract());
+        let drawn = |n: f64| chance::normal(seed, 0xd21f, n as u64);
+        let line = drawn(knot) * (1.0 - share) + drawn(knot + 1.0) * share;
+        (self.run_jitter * chance::normal(seed, 0x2b1d, 0) + self.wander * line * 1.5_f64.sqrt()).exp()
     }
 }
 
@@ -154,6 +194,25 @@ mod tests {
         ] {
             assert_eq!(cost.step_us(&load, clock, 1, 1), want, "{load:?} at {clock}");
         }
+    }
+
+    #[test]
+    fn the_pace_wanders_and_differs_from_run_to_run() {
+        let cost = CostSpec { wander: 0.05, wander_s: 10.0, run_jitter: 0.02, ..STEADY };
+        let at = |s: u32| Offset(u64::from(s) * 1_000_000);
+        // Near in time is near in pace; far apart is another draw; the same seed is the same run.
+        let (a, b, far) = (cost.pace(at(100), 1), cost.pace(at(101), 1), cost.pace(at(500), 1));
+        assert!((a - b).abs() < 0.03 && a != far && a == cost.pace(at(100), 1));
+        let deviation = |draws: Vec<f64>| {
+            let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+            (draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / draws.len() as f64).sqrt()
+        };
+        // Within a run the wander; between runs of one moment both.
+        let within = deviation((0..3_000).map(|s| cost.pace(at(s), 3).ln()).collect());
+        assert!((within - 0.05).abs() < 0.006, "{within}");
+        let between = deviation((0..3_000).map(|seed| cost.pace(at(7), seed).ln()).collect());
+        assert!((between - 0.05_f64.hypot(0.02)).abs() < 0.006, "{between}");
+        assert_eq!(STEADY.pace(at(7), 1), 1.0);
     }
 
     #[test]

@@ -246,7 +246,8 @@ impl Engine {
             self.steps += 1;
             let starts = self.in_flight.back().map_or(self.now, |b| b.ends.max(self.now));
             let us = self.cost.step_us(&load, faults.clock(starts), self.seed, self.steps) as f64;
-            let ends = Offset(starts.0 + (us * faults.slow_factor(starts)).round() as u64);
+            let slower = faults.slow_factor(starts) * self.cost.pace(starts, self.seed);
+            let ends = Offset(starts.0 + (us * slower).round() as u64);
             let ends = faults.thawed(starts, ends).unwrap_or(Offset(u64::MAX));
             self.note_busy(starts, ends);
             self.clock = faults.clock(starts);

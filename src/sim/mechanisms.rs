@@ -28,6 +28,7 @@ fn engine(change: impl FnOnce(&mut EngineSpec)) -> Engine {
         context_us: 0.0,
         attention_us: 0.0,
         jitter: 0.0,
+        ..CostSpec::default()
     };
     let profile = Profile { engine: spec, cost, ..Profile::default() };
     profile.validate().unwrap();

@@ -4,6 +4,9 @@
 
 mod end_to_end;
 mod errors;
+mod gate;
 mod gpu;
+mod killed;
 mod launch;
+mod secrets;
 mod watch;

@@ -4,8 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll::model::verdict::Verdict;
-use plimsoll::report::{annotations, compare, csv, json, junit, markdown, schema, terminal, vllm_bench};
+use plimsoll::compare;
+use plimsoll::model::comparison::{Judgement, Metric};
+use plimsoll::model::verdict::{Noise, Verdict};
+use plimsoll::report::{self, annotations, csv, html, json, junit, markdown, schema, terminal, vllm_bench};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verdicts")
@@ -121,45 +123,89 @@ fn a_summary_keeps_its_limit_and_says_that_it_left_something_out() {
     assert!(md.ends_with(b"all of it is in `verdict.json`.\n"));
 }
 
+/// Every step's numbers are known to within `ratio`.
+fn known_to(v: &mut Verdict, ratio: f64) {
+    for step in &mut v.steps {
+        let all = Some(ratio);
+        step.client.noise = Noise {
+            blocks: 24,
+            block_s: Some(4.0),
+            ttft_p50_ratio: all,
+            ttft_p99_ratio: Some(ratio * 20.0),
+            gap_p50_ratio: all,
+            gap_p99_ratio: Some(ratio * 20.0),
+            e2e_p50_ratio: all,
+            output_tokens_ratio: all,
+        };
+    }
+}
+
 #[test]
 fn a_release_against_its_predecessor() {
-    let base = verdict("alert");
+    let mut base = verdict("alert");
+    known_to(&mut base, 0.005);
+    for step in &mut base.steps {
+        if let Some(server) = &mut step.server {
+            server.prefix_cache_hit_rate = Some(0.62);
+        }
+    }
     let mut new = base.clone();
-    new.lowest_firing_concurrency = Some(4.0);
+    new.lowest_firing_concurrency = Some(3.0);
     new.highest_clean_concurrency = Some(2.0);
     for step in &mut new.steps {
         let gap = &mut step.client.gap_s;
         for x in [&mut gap.p50, &mut gap.p90, &mut gap.p99].into_iter().flatten() {
             *x *= 1.2;
         }
-        gap.p99_ci95 = gap.p99_ci95.map(|ends| ends.map(|x| x.map(|x| x * 1.2)));
         if let Some(server) = &mut step.server {
             server.prefix_cache_hit_rate = Some(0.0);
         }
     }
-    let mut base = base;
-    for step in &mut base.steps {
-        if let Some(server) = &mut step.server {
-            server.prefix_cache_hit_rate = Some(0.62);
-        }
+    let settings = compare::Settings::default();
+    let found = compare::compare(&base, &new, settings);
+    assert_eq!(found.limit.judgement, Judgement::Worse);
+    assert!(found.called_out[0].contains("the prefix-cache hit rate fell from 62 % to 0 %"), "{:?}", found.called_out);
+    for change in &found.changes {
+        let expected = match change.metric {
+            Metric::GapP50 => Judgement::Worse,
+            // Known to within 10 %: neither a change of 20 % nor none can be told.
+            Metric::GapP99 | Metric::TtftP99 | Metric::ErrorRate => Judgement::CannotTell,
+            _ => Judgement::Same,
+        };
+        assert_eq!(change.judgement, expected, "{change:?}");
     }
-    let found = compare::compare(&base, &new);
-    assert_eq!(found.limit.judgement, compare::Judgement::Worse);
-    let gaps = found.changes.iter().filter(|c| c.metric == "gap p99");
-    assert!(gaps.clone().count() == 6 && gaps.clone().all(|c| c.judgement == compare::Judgement::Worse));
     let mut bytes = Vec::new();
-    compare::write(&found, &mut bytes, terminal::Style { color: false, width: 100 }).unwrap();
+    report::compare::write(&found, &mut bytes, terminal::Style { color: false, width: 100 }).unwrap();
     check("alert", "compare.100.txt", &bytes);
     let mut bytes = Vec::new();
-    compare::markdown(&found, &mut bytes).unwrap();
+    report::compare::markdown(&found, &mut bytes).unwrap();
     check("alert", "compare.md", &bytes);
-    assert_eq!(compare::compare(&base, &verdict("clean")).incomparable[0].what, "scenario");
+    assert_eq!(compare::compare(&base, &verdict("clean"), settings).incomparable[0].what, "scenario");
     // A verdict against itself: what has an interval is never called changed.
-    let same = compare::compare(&base, &base);
-    assert!(
-        same.changes.iter().all(|c| matches!(c.judgement, compare::Judgement::Same | compare::Judgement::CannotTell))
-    );
-    assert_eq!(same.limit.judgement, compare::Judgement::Same);
+    let same = compare::compare(&base, &base, settings);
+    assert!(same.changes.iter().all(|c| matches!(c.judgement, Judgement::Same | Judgement::CannotTell)));
+    assert_eq!(same.limit.judgement, Judgement::Same);
+}
+
+/// With a baseline, the comparison is in every report.
+#[test]
+fn the_baseline_stands_in_every_report() {
+    let mut base = verdict("alert");
+    known_to(&mut base, 0.005);
+    let mut new = base.clone();
+    for step in &mut new.steps {
+        step.client.output_tokens_per_s = step.client.output_tokens_per_s.map(|x| x * 0.8);
+    }
+    new.comparison = Some(compare::compare(&base, &new, compare::Settings::default()));
+    let mut bytes = Vec::new();
+    markdown::write(&new, &mut bytes, markdown::SUMMARY_LIMIT_BYTES).unwrap();
+    html::write(&new, None, &mut bytes).unwrap();
+    terminal::write(&new, &mut bytes, terminal::Style { color: false, width: 100 }).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    assert_eq!(text.matches("7 worse, 0 better").count(), 3, "{text}");
+    let mut bytes = Vec::new();
+    json::write(&new, &mut bytes).unwrap();
+    assert_eq!(json::read(&String::from_utf8(bytes).unwrap()).unwrap(), new);
 }
 
 #[test]

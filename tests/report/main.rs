@@ -3,4 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod golden;
+mod junit_schema;
 mod page;
+mod vllm_bench;

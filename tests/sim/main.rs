@@ -12,6 +12,7 @@ mod bands;
 mod engines;
 mod faults;
 mod held_out;
+mod jitter;
 mod options;
 mod page;
 mod presets;

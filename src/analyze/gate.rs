@@ -1,0 +1,407 @@
+//! The checks of the gate. What cannot be shown is unresolved, which is not a pass: a threshold passes or fails
+//! if the 95 % interval of its number lies wholly on one side of the limit.
+
+use super::Analysis;
+use super::client::{self, Samples};
+use super::noise::{self, Of};
+use crate::compare::{self, Settings, critical};
+use crate::diagnose::FORBIDDEN_SHARE;
+use crate::model::comparison::{Change, Comparison, Judgement, Metric};
+use crate::model::sample::Labels;
+use crate::model::step::StepSpan;
+use crate::model::time::Offset;
+use crate::model::verdict::{AlertState, Caveat, Check, CheckState, Gate, Quantiles, Verdict};
+use crate::scenario::{GateSpec, Latency, Measure, Says, Scenario, Statistic, Threshold};
+
+/// Fewest samples of which a 99th percentile decides anything.
+const ENOUGH_FOR_P99: u64 = 100;
+/// Both tails of a 95 % interval.
+const TAIL: f64 = 0.025;
+
+impl Analysis<'_> {
+    /// Every check but those against a baseline, which are unresolved until [`hold_against`] is given it.
+    pub(super) fn gate(&self, verdict: &Verdict) -> Option<Gate> {
+        let spec = self.scenario.gate.as_ref()?;
+        let mut checks: Vec<Check> = Vec::new();
+        checks.extend(spec.min_clean_concurrency.map(|least| min_clean(verdict, least)));
+        checks.extend(spec.thresholds.iter().map(|t| self.threshold(t, verdict)));
+        if spec.against.is_some() {
+            let says = "the baseline was not read".into();
+            checks.push(Check { check: AGAINST.into(), state: CheckState::Unresolved, measured: None, says });
+        }
+        (!checks.is_empty()).then(|| gate(checks))
+    }
+
+    /// Whether a threshold on the level of `span` cannot be decided yet by what was seen.
+    pub fn gate_undecided(&self, span: &StepSpan) -> bool {
+        let level = span.load.level();
+        let thresholds = self.scenario.gate.iter().flat_map(|g| &g.thresholds).filter(|t| t.at == Some(level));
+        thresholds
+            .filter_map(|t| match &t.says {
+                Says::Number { of, must, limit } => {
+                    let side = client::measure(&self.recording.requests, span, &self.slo);
+                    Some(self.number(*of, &side.samples, &[span]).state(*must, *limit))
+                }
+                Says::Not(_) => None,
+            })
+            .any(|state| state == CheckState::Unresolved)
+    }
+
+    fn threshold(&self, t: &Threshold, verdict: &Verdict) -> Check {
+        let whole = |s: &&StepSpan| s.cut_short.is_none() && t.at.is_none_or(|at| s.load.level() == at);
+        let spans: Vec<&StepSpan> = self.recording.steps.iter().filter(whole).collect();
+        let check = |state, measured, says: String| Check { check: t.text.clone(), state, measured, says };
+        if spans.is_empty() {
+            let at = t.at.map_or_else(String::new, |at| format!(" at {at}"));
+            return check(CheckState::Unresolved, None, format!("no whole step was run{at}"));
+        }
+        match &t.says {
+            Says::Not(name) => self.forbidden(t, name, &spans, verdict),
+            Says::Number { of, must, limit } => {
+                let mut groups: Vec<(Option<f64>, Vec<&StepSpan>)> = Vec::new();
+                for span in spans {
+                    // Failures are rare: without a level they are counted over the whole run.
+                    let level = (*of != Measure::ErrorRate || t.at.is_some()).then(|| span.load.level());
+                    match groups.iter_mut().find(|(l, _)| *l == level) {
+                        Some((_, steps)) => steps.push(span),
+                        None => groups.push((level, vec![span])),
+                    }
+                }
+                let found = groups.into_iter().map(|(level, steps)| {
+                    let mut samples = Samples::default();
+                    for span in &steps {
+                        samples.append(client::measure(&self.recording.requests, span, &self.slo).samples);
+                    }
+                    let number = self.number(*of, &samples, &steps);
+                    (number.state(*must, *limit), level, number)
+                });
+                // The worst stands for all.
+                let Some((state, level, number)) = found.max_by_key(|(state, ..)| severity(*state)) else {
+                    return check(CheckState::Unresolved, None, "no whole step was run".into());
+                };
+                let at = level.filter(|_| t.at.is_none()).map_or_else(String::new, |l| format!("at {l}: "));
+                check(state, number.value, format!("{at}{}", number.words(*of)))
+            }
+        }
+    }
+
+    /// The number that a threshold speaks of, with its interval.
+    fn number(&self, of: Measure, samples: &Samples, spans: &[&StepSpan]) -> Number {
+        let stats = samples.stats();
+        let bootstrap = |value: Option<f64>, what: Of, x: &[(Offset, f64)]| {
+            let ends = value.zip(noise::error(samples, what, x)).map(|(v, (se, df))| {
+                let off = critical(TAIL, df) * se;
+                [Some(v * (-off).exp()), Some(v * off.exp())]
+            });
+            Number { value, interval: ends.unwrap_or([None, None]), n: x.len() as u64 }
+        };
+        match of {
+            Measure::Latency(latency, statistic) => {
+                let (q, x): (&Quantiles, &[(Offset, f64)]) = match latency {
+                    Latency::Ttft => (&stats.ttft_s, &samples.ttft),
+                    Latency::Gap => (&stats.gap_s, &samples.gaps),
+                    Latency::Itl => (&stats.itl_s, &samples.itl),
+                    Latency::Tpot => (&stats.tpot_s, &samples.tpot),
+                    Latency::E2e => (&stats.e2e_s, &samples.e2e),
+                };
+                match statistic {
+                    Statistic::Mean => bootstrap(q.mean, Of::Mean, x),
+                    Statistic::P50 => bootstrap(q.p50, Of::Quantile(0.5), x),
+                    Statistic::P90 => bootstrap(q.p90, Of::Quantile(0.9), x),
+                    Statistic::P99 => p99(q, bootstrap(q.p99, Of::Quantile(0.99), x)),
+                    // The largest that was seen is a fact, not an estimate.
+                    Statistic::Max => Number { value: q.max, interval: [q.max; 2], n: q.n },
+                }
+            }
+            Measure::ErrorRate => {
+                let n = samples.completed + samples.failed;
+                Number { value: stats.error_rate_ratio, interval: wilson(samples.failed, n), n }
+            }
+            Measure::OutputTokens => bootstrap(stats.output_tokens_per_s, Of::Sum, &samples.output_tokens),
+            Measure::PromptTokens => bootstrap(stats.prompt_tokens_per_s, Of::Sum, &samples.prompt_tokens),
+            Measure::Goodput => bootstrap(stats.goodput_per_s, Of::Sum, &samples.good),
+            Measure::Preemptions | Measure::PrefixCacheHits | Measure::DraftAcceptance => {
+                let known: Vec<f64> = spans
+                    .iter()
+                    .filter_map(|s| self.judge.server_stats(s))
+                    .filter_map(|s| match of {
+                        Measure::Preemptions => s.preemptions,
+                        Measure::PrefixCacheHits => s.prefix_cache_hit_rate,
+                        _ => s.draft_acceptance_rate,
+                    })
+                    .collect();
+                let sum: f64 = known.iter().sum();
+                let value = match of {
+                    _ if known.is_empty() => None,
+                    Measure::Preemptions => Some(sum),
+                    _ => Some(sum / known.len() as f64),
+                };
+                // The server counted them all.
+                Number { value, interval: [value; 2], n: known.len() as u64 }
+            }
+        }
+    }
+
+    /// An alert that must not fire, or a pair that must not hold, in any of `spans`.
+    fn forbidden(&self, t: &Threshold, name: &str, spans: &[&StepSpan], verdict: &Verdict) -> Check {
+        let check = |state, measured, says: String| Check { check: t.text.clone(), state, measured, says };
+        let Some(rule) = self.judge.rules().find(name) else {
+            return check(CheckState::Unresolved, None, format!("there is no rule {name}"));
+        };
+        if rule.explains.is_none() {
+            let all: Vec<_> = spans
+                .iter()
+                .filter_map(|s| verdict.steps.iter().find(|v| v.step == s.step))
+                .flat_map(|s| s.alerts.iter().filter(|a| a.alert == name).map(move |a| (s.concurrency, a.state)))
+                .collect();
+            let at = |state| all.iter().find(|(_, s)| *s == state).map(|(level, _)| *level);
+            return if let Some(level) = at(AlertState::Firing) {
+                check(CheckState::Failed, Some(level), format!("it fired at {level}"))
+            } else if let Some(level) = at(AlertState::NoData).or(at(AlertState::NotEvaluable)) {
+                check(CheckState::Unresolved, None, format!("it could not be judged at {level}"))
+            } else {
+                check(CheckState::Passed, None, format!("it did not fire in {} steps", spans.len()))
+            };
+        }
+        let over_run = rule.annotations.get("plimsoll_view").is_some_and(|v| v == "run");
+        let mut most: Option<(f64, f64)> = None;
+        let mut unread = None;
+        for span in spans {
+            let window = (span.measured.start.as_secs_f64(), span.measured.end.as_secs_f64());
+            let held = if over_run {
+                self.judge.held_over_run(&rule.expr, None, window, &Labels::default())
+            } else {
+                self.judge.lens(span.whole()).held_while(&rule.expr, None, window, &Labels::default())
+            };
+            if held.of == 0 || !self.judge.reads_any(rule, span) {
+                unread.get_or_insert(span.load.level());
+            } else if most.is_none_or(|(share, _)| held.share() > share) {
+                most = Some((held.share(), span.load.level()));
+            }
+        }
+        match (most, unread) {
+            (Some((share, level)), _) if share >= FORBIDDEN_SHARE => check(
+                CheckState::Failed,
+                Some(share),
+                format!("it held for {:.0} % of the step at {level}", share * 100.0),
+            ),
+            (_, Some(level)) => check(CheckState::Unresolved, None, format!("what it reads was not there at {level}")),
+            (Some((share, _)), None) => {
+                check(CheckState::Passed, Some(share), format!("it held for at most {:.0} % of a step", share * 100.0))
+            }
+            (None, None) => check(CheckState::Unresolved, None, "no whole step was run".into()),
+        }
+    }
+}
+
+/// A number with its 95 % interval; an end that is not known is `None`.
+struct Number {
+    value: Option<f64>,
+    interval: [Option<f64>; 2],
+    n: u64,
+}
+
+impl Number {
+    fn state(&self, must: crate::scenario::Compare, limit: f64) -> CheckState {
+        match self.interval.map(|end| end.map(|x| must.holds(x, limit))) {
+            _ if self.value.is_none() => CheckState::Unresolved,
+            [Some(true), Some(true)] => CheckState::Passed,
+            [Some(false), Some(false)] => CheckState::Failed,
+            // One end is not known. A number may still be shown to miss its limit by the other.
+            [Some(false), None] if matches!(must, crate::scenario::Compare::Below { .. }) => CheckState::Failed,
+            _ => CheckState::Unresolved,
+        }
+    }
+
+    fn words(&self, of: Measure) -> String {
+        let word = |x: Option<f64>| x.map_or_else(|| "unknown".into(), |x| of.words(x));
+        let [low, high] = self.interval;
+        let value = word(self.value);
+        match (low, high) {
+            (None, None) => format!("{value}, of too few samples ({}) for an interval", self.n),
+            _ if low == high => value,
+            _ => format!("{value}, 95 % interval {} to {}, of {} samples", word(low), word(high), self.n),
+        }
+    }
+}
+
+/// A 99th percentile by order statistics, or by bootstrap where that is wider: requests of one moment are not independent.
+fn p99(q: &Quantiles, bootstrap: Number) -> Number {
+    let [low, high] = q.p99_ci95.unwrap_or([None, None]);
+    let [wide_low, wide_high] = bootstrap.interval;
+    let low = low.map(|l| wide_low.map_or(l, |w| w.min(l)));
+    let high = high.filter(|_| q.n >= ENOUGH_FOR_P99).map(|h| wide_high.map_or(h, |w| w.max(h)));
+    Number { value: q.p99, interval: [low, high], n: q.n }
+}
+
+/// Wilson's 95 % interval of a share.
+fn wilson(hits: u64, n: u64) -> [Option<f64>; 2] {
+    if n == 0 {
+        return [None, None];
+    }
+    let (x, n) = (hits as f64, n as f64);
+    let z = critical(TAIL, f64::INFINITY);
+    let (p, zz) = (x / n, z * z);
+    let centre = p + zz / (2.0 * n);
+    let off = z * (p * (1.0 - p) / n + zz / (4.0 * n * n)).sqrt();
+    [centre - off, centre + off].map(|e| Some((e / (1.0 + zz / n)).clamp(0.0, 1.0)))
+}
+
+fn gate(checks: Vec<Check>) -> Gate {
+    Gate { passed: checks.iter().all(|c| c.state == CheckState::Passed), checks }
+}
+
+fn severity(state: CheckState) -> u8 {
+    match state {
+        CheckState::Failed => 2,
+        CheckState::Unresolved => 1,
+        CheckState::Passed => 0,
+    }
+}
+
+fn min_clean(verdict: &Verdict, least: f64) -> Check {
+    let clean = verdict.highest_clean_concurrency;
+    let (state, says) = match (clean, verdict.lowest_firing_concurrency) {
+        (Some(c), _) if c >= least => (CheckState::Passed, format!("{c} were clean")),
+        (c, Some(f)) if f <= least => {
+            let up_to = c.map_or_else(|| "none was clean".into(), |c| format!("only {c} were clean"));
+            (CheckState::Failed, format!("{up_to}, and an alert fired at {f}"))
+        }
+        (Some(c), _) => (CheckState::Unresolved, format!("{c} were clean, and nothing was shown for {least}")),
+        (None, _) => (CheckState::Unresolved, "no step was clean".into()),
+    };
+    Check { check: format!("min_clean_concurrency >= {least}"), state, measured: clean, says }
+}
+
+const AGAINST: &str = "against the baseline";
+
+/// Holds a run against the baseline of its gate: fills in [`Verdict::comparison`], and puts its checks into the gate.
+pub fn hold_against(verdict: &mut Verdict, scenario: &Scenario, baseline: &Verdict) {
+    let Some(spec) = scenario.gate.as_ref().filter(|g| g.against.is_some()) else { return };
+    let comparison = compare::compare(baseline, verdict, Settings { run_noise: spec.run_noise.0 });
+    let mut checks = verdict.gate.take().map(|g| g.checks).unwrap_or_default();
+    checks.retain(|c| c.check != AGAINST);
+    checks.extend(regressions(&comparison, spec, verdict.slo.error_rate_ratio));
+    verdict.gate = Some(gate(checks));
+    let tails = comparison.changes.iter().filter(|c| c.level.is_some() && is_tail(c.metric));
+    let untold = tails.filter(|c| c.judgement == Judgement::CannotTell).count();
+    if untold > 0 && comparison.incomparable.is_empty() {
+        verdict.caveats.push(Caveat::new(
+            "tails_not_compared",
+            format!(
+                "of {untold} 99th percentiles nobody can tell whether they changed; the gate does not vouch for them"
+            ),
+            "hold the steps longer, or set a threshold on the percentile that matters",
+        ));
+    }
+    verdict.comparison = Some(comparison);
+}
+
+/// Whether a metric is a tail: too noisy in a run of minutes for the gate to demand that it be shown to be no worse.
+fn is_tail(metric: Metric) -> bool {
+    matches!(metric, Metric::TtftP99 | Metric::GapP99)
+}
+
+/// One check for the limit and one for each metric; of tails only those that got worse.
+fn regressions(c: &Comparison, spec: &GateSpec, error_target: f64) -> Vec<Check> {
+    if let Some(first) = c.incomparable.first() {
+        let says = format!("not comparable: {} was {}, and is {}", first.what, first.base, first.new);
+        return vec![Check { check: AGAINST.into(), state: CheckState::Unresolved, measured: None, says }];
+    }
+    if c.changes.is_empty() {
+        let says = "the two runs have no level in common".into();
+        return vec![Check { check: AGAINST.into(), state: CheckState::Unresolved, measured: None, says }];
+    }
+    let mut checks = vec![limit(c)];
+    for metric in Metric::ALL {
+        let of = || c.changes.iter().filter(move |x| x.metric == metric);
+        // All levels together; where only one was run, that one.
+        let Some(overall) = of().find(|x| x.level.is_none()).or_else(|| of().next()) else { continue };
+        let worse: Vec<&Change> = of().filter(|x| x.judgement == Judgement::Worse).collect();
+        let (allowed, check) = match metric {
+            Metric::ErrorRate => (error_target, format!("{} no worse", metric.name())),
+            _ => (spec.max_regression.0, format!("{} no worse", metric.name())),
+        };
+        let percent = |x: f64| format!("{:+.1} %", x * 100.0);
+        let effect = overall.effect_ratio;
+        let change = effect.map_or_else(|| "unknown".into(), percent);
+        let (state, says) = match (worse.first(), overall.worst_ratio) {
+            (Some(first), _) => {
+                let at = |c: &Change| c.level.map_or_else(|| "over all levels".into(), |l| format!("at {l}"));
+                let by = first.effect_ratio.map_or_else(String::new, percent);
+                let more = if worse.len() > 1 { format!(", and {} more", worse.len() - 1) } else { String::new() };
+                (CheckState::Failed, format!("{by} {}{more}", at(first)))
+            }
+            // No claim is made of a tail that did not surely get worse.
+            _ if is_tail(metric) => continue,
+            (None, Some(worst)) if worst <= allowed => {
+                (CheckState::Passed, format!("{change}; worse by at most {:.1} %", worst.max(0.0) * 100.0))
+            }
+            (None, Some(worst)) => (
+                CheckState::Unresolved,
+                format!(
+                    "{change}, but worse by up to {:.1} % cannot be ruled out; {:.0} % is allowed",
+                    worst * 100.0,
+                    allowed * 100.0
+                ),
+            ),
+            (None, None) => (CheckState::Unresolved, format!("{change}, of too few samples for an interval")),
+        };
+        checks.push(Check { check, state, measured: effect, says });
+    }
+    checks
+}
+
+/// The first-alert concurrency may not have fallen.
+fn limit(c: &Comparison) -> Check {
+    let word = |[clean, firing]: [Option<f64>; 2]| {
+        let level = |l: Option<f64>| l.map_or_else(|| "none".into(), |x| x.to_string());
+        format!("{} clean, {} firing", level(clean), level(firing))
+    };
+    let says = format!("{}; the baseline: {}", word(c.limit.new), word(c.limit.base));
+    let state = match (c.limit.judgement, c.limit.base[0], c.limit.new[0]) {
+        (Judgement::Worse, ..) => CheckState::Failed,
+        (Judgement::Same | Judgement::Better, ..) => CheckState::Passed,
+        // As many were clean as before; that more were is not asked.
+        (Judgement::CannotTell, Some(base), Some(new)) if new >= base => CheckState::Passed,
+        // Nothing was clean before, so nothing can have been lost.
+        (Judgement::CannotTell, None, _) if c.limit.base[1].is_some() => CheckState::Passed,
+        _ => CheckState::Unresolved,
+    };
+    Check { check: "limit no lower".into(), state, measured: c.limit.new[0], says }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Compare;
+
+    #[test]
+    fn an_interval_on_one_side_decides() {
+        let below = Compare::Below { or_equal: false };
+        let above = Compare::Above { or_equal: false };
+        let n = |low, high| Number { value: Some(1.0), interval: [low, high], n: 500 };
+        for (number, must, expected) in [
+            (n(Some(0.8), Some(0.9)), below, CheckState::Passed),
+            (n(Some(0.8), Some(1.1)), below, CheckState::Unresolved),
+            (n(Some(1.1), Some(1.2)), below, CheckState::Failed),
+            (n(Some(1.1), None), below, CheckState::Failed),
+            (n(Some(0.8), None), below, CheckState::Unresolved),
+            (n(None, None), below, CheckState::Unresolved),
+            (n(Some(1.1), Some(1.2)), above, CheckState::Passed),
+            (n(Some(1.1), None), above, CheckState::Unresolved),
+            (Number { value: None, interval: [None, None], n: 0 }, above, CheckState::Unresolved),
+        ] {
+            assert_eq!(number.state(must, 1.0), expected, "{:?}", number.interval);
+        }
+    }
+
+    /// By hand: z = 1.96; 0 of n ends at z²/(n + z²).
+    #[test]
+    fn no_failure_among_few_shows_little() {
+        let [low, high] = wilson(0, 1_000);
+        assert!(low.unwrap().abs() < 1e-12);
+        assert!((high.unwrap() - 3.8415 / 1_003.8415).abs() < 1e-6);
+        assert_eq!(wilson(0, 0), [None, None]);
+    }
+}

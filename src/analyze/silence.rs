@@ -104,8 +104,9 @@ mod tests {
         let done = || request(0, 10, &[5, 10], Outcome::Completed);
         let refused = || Outcome::Failed { class: FailureClass::Unavailable, status: Some(503), detail: String::new() };
         let out = |sent, tokens: &[u64]| request(sent, 100, tokens, Outcome::InFlight);
-        // (requests, at) -> (hanging, of them without a first token, seconds).
-        let cases: Vec<(&str, Vec<RequestTimeline>, Option<(usize, usize, u64)>)> = vec![
+        // Requests -> (hanging, of them without a first token, seconds).
+        type Case = (&'static str, Vec<RequestTimeline>, Option<(usize, usize, u64)>);
+        let cases: Vec<Case> = vec![
             ("nothing is out", vec![done()], None),
             ("two hang since the last answer", vec![done(), out(10, &[]), out(8, &[])], Some((2, 2, 90))),
             ("one of them got a token", vec![done(), out(10, &[]), out(8, &[30])], Some((2, 1, 70))),

@@ -20,5 +20,5 @@ pub(super) fn fill(text: &str, numbers: &Numbers) -> Option<String> {
 pub(super) fn fitting<'a>(text: &'a str, numbers: &Numbers) -> &'a str {
     let names = |line: &'a str| line.split('{').skip(1).filter_map(|tail| tail.split_once('}')).map(|(name, _)| name);
     let lines = || text.lines().map(str::trim).filter(|l| !l.is_empty());
-    lines().find(|line| names(line).all(|n| numbers.tells(n))).or_else(|| lines().last()).unwrap_or_default()
+    lines().find(|line| names(line).all(|n| numbers.tells(n))).or_else(|| lines().next_back()).unwrap_or_default()
 }

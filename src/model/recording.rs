@@ -84,7 +84,6 @@ pub struct TargetFacts {
 
 /// One thing that happened, in the order in which it became known.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "nearly every event is a request, so boxing would only cost")]
 pub enum Event {
     /// A step began to add its load.
     StepStarted {

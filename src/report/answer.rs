@@ -239,7 +239,7 @@ fn telling(v: &Verdict, a: &FirstAlert) -> Vec<(String, String)> {
     const OF_THE_TARGET: [&str; 4] = ["instance", "job", "model_name", "severity"];
     let engines = || v.steps.iter().flat_map(|s| &s.alerts).filter_map(|x| x.labels.get("engine"));
     let one_engine = engines().all(|e| Some(e) == a.labels.get("engine"));
-    let tells = |name: &str| !OF_THE_TARGET.contains(&name) && !(name == "engine" && one_engine);
+    let tells = |name: &str| !(OF_THE_TARGET.contains(&name) || name == "engine" && one_engine);
     a.labels.iter().filter(|(n, _)| tells(n)).map(|(n, v)| (n.clone(), v.clone())).collect()
 }
 

@@ -155,15 +155,18 @@ impl<'a> Judge<'a> {
     }
 }
 
+/// Of each alert the stretches, Unix ms, in which its condition is known to have held throughout; it did
+/// not hold just before any of them.
+type Stretches = BTreeMap<(String, Labels), Vec<RangeInclusive<i64>>>;
+
 /// What onsets are read from; made once for a judge.
 #[derive(Debug)]
 pub(super) struct WholeRun {
     overlay: Store,
     /// Instants of the recorded scrapes, Unix ms, in order.
     instants: Vec<i64>,
-    /// Of each alert the stretches, Unix ms, in which its condition is known to have held throughout; it did
-    /// not hold just before any of them.
-    stretches: Mutex<BTreeMap<(String, Labels), Vec<RangeInclusive<i64>>>>,
+    /// Where conditions are known to have held, so that no walk back is made twice.
+    stretches: Mutex<Stretches>,
 }
 
 impl Lens<'_> {

@@ -391,8 +391,7 @@ fn connections_are_kept_unless_each_request_is_to_have_its_own() {
                 assert_eq!(t.connect.is_some(), i == 0 || connections == 3, "{framing}");
                 assert_eq!(times(&t), (vec![50, 60], 60), "{framing}");
             }
-            let log = log.lock().unwrap().clone();
-            log
+            log.lock().unwrap().clone()
         });
         assert_eq!(log.connections, connections, "{framing}, a connection each: {new_connection}");
         let close = log.headers.iter().filter(|h| h.get("connection").is_some_and(|c| c == "close")).count();

@@ -19,10 +19,13 @@ const READ_BYTES: usize = 64 << 10;
 /// Bytes that are decrypted at once: a TLS record holds 16 KiB at most.
 const PLAIN_BYTES: usize = 16 << 10;
 
+/// Room for what came off the wire, and for what it decrypts to.
+type Scratch = (Box<[u8]>, Box<[u8]>);
+
 thread_local! {
     /// Where bytes are read to. They are looked at before anything else can be read on this thread, so that no stream
     /// needs a buffer of its own.
-    static SCRATCH: RefCell<(Box<[u8]>, Box<[u8]>)> =
+    static SCRATCH: RefCell<Scratch> =
         RefCell::new((vec![0; READ_BYTES].into(), vec![0; PLAIN_BYTES].into()));
 }
 

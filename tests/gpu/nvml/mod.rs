@@ -6,3 +6,4 @@ mod events;
 pub(crate) mod mock;
 mod readings;
 mod runs;
+mod verdicts;

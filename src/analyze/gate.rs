@@ -401,7 +401,7 @@ mod tests {
     fn no_failure_among_few_shows_little() {
         let [low, high] = wilson(0, 1_000);
         assert!(low.unwrap().abs() < 1e-12);
-        assert!((high.unwrap() - 3.8415 / 1_003.8415).abs() < 1e-6);
+        assert!((high.unwrap() - 3.841_5 / 1_003.841_5).abs() < 1e-6);
         assert_eq!(wilson(0, 0), [None, None]);
     }
 }

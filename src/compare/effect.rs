@@ -236,10 +236,10 @@ fn shares(levels: &[Level<'_>]) -> Vec<Effect> {
     let counts: Vec<_> = levels.iter().map(|l| (l.level, count(&l.base), count(&l.new))).collect();
     let mut out: Vec<Effect> = counts.iter().filter_map(|(l, b, n)| effect(Some(*l), *b, *n)).collect();
     if counts.len() > 1 {
-        let add = |of: fn(&(f64, (f64, f64), (f64, f64))) -> (f64, f64)| {
-            counts.iter().map(of).fold((0.0, 0.0), |a, c| (a.0 + c.0, a.1 + c.1))
-        };
-        out.extend(effect(None, add(|c| c.1), add(|c| c.2)));
+        let add = |a: (f64, f64), c: (f64, f64)| (a.0 + c.0, a.1 + c.1);
+        let base = counts.iter().map(|c| c.1).fold((0.0, 0.0), add);
+        let new = counts.iter().map(|c| c.2).fold((0.0, 0.0), add);
+        out.extend(effect(None, base, new));
     }
     out
 }

@@ -71,11 +71,11 @@ fn answer(mut stream: TcpStream, n: usize) {
             "application/json",
             r#"{"object":"list","data":[{"id":"tiny","object":"model","max_model_len":4096}]}"#.to_owned(),
         )
-    } else if line.contains("/chat/completions") && n > GOOD_ANSWERS && n % 3 == 0 {
+    } else if line.contains("/chat/completions") && n > GOOD_ANSWERS && n.is_multiple_of(3) {
         (500, "application/json", serde_json::json!({"error": {"message": said}}).to_string())
     } else if line.contains("/chat/completions") {
         (200, "text/event-stream", format!("{chunk}\n\ndata: [DONE]\n\n"))
-    } else if line.contains("metrics") && n > GOOD_ANSWERS && n % 2 == 0 {
+    } else if line.contains("metrics") && n > GOOD_ANSWERS && n.is_multiple_of(2) {
         (500, "text/plain", said)
     } else if line.contains("metrics") {
         (200, "text/plain", "# TYPE up gauge\nup 1\n".into())

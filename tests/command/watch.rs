@@ -112,7 +112,7 @@ async fn a_full_pool_fires_and_is_explained() {
 /// Three requests wait for half a minute, twice: never for the minute that the alert asks for.
 #[tokio::test(start_paused = true)]
 async fn what_does_not_last_is_pending_and_fails_no_probe() {
-    let script = |t: f64| Some(page(t, if (t / 30.0) as u64 % 2 == 0 { 3.0 } else { 0.0 }, 0.4, 5.0));
+    let script = |t: f64| Some(page(t, if ((t / 30.0) as u64).is_multiple_of(2) { 3.0 } else { 0.0 }, 0.4, 5.0));
     let w = watched(script, &["X-Team: a"]).await.unwrap();
     assert_eq!(alert(&w, "RequestsWaiting").state, AlertState::Pending);
     assert_eq!(w.exit(), Exit::Done);

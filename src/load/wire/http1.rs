@@ -67,7 +67,7 @@ pub enum Malformed {
 /// answers (1xx) are skipped.
 ///
 /// # Errors
-/// If it is no head of HTTP/1.0 or 1.1, or longer than [`MAX_HEAD_BYTES`].
+/// If it is no head of HTTP/1.0 or 1.1, or longer than `MAX_HEAD_BYTES`.
 pub fn head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Malformed> {
     let mut skipped = 0;
     loop {

@@ -1,8 +1,8 @@
 //! The timed stream's own HTTP/1.1, over sockets that tell when their bytes arrived.
 //!
 //! An HTTP library reads for us, and what it hands on carries no stamp but that of the instant at which we were
-//! woken, which is late whenever this process is. Here every read comes with the kernel's receive stamp ([`socket`]),
-//! under TLS as well ([`tls`]); connections are opened before the clock starts and kept; and between the read and the
+//! woken, which is late whenever this process is. Here every read comes with the kernel's receive stamp (`socket`),
+//! under TLS as well (`tls`); connections are opened before the clock starts and kept; and between the read and the
 //! events lies nothing but the framing ([`http1`]). Everything that is not timed goes through reqwest, and so do
 //! streams that this cannot carry: those through a proxy, and HTTP/2.
 

@@ -6,7 +6,7 @@
 //! client shared with other work, so the same server was up to 1.9 times slower in one run than in
 //! another. How much slower a run's machine was is read from the tokens a second of its lowest step, and
 //! from nothing else; they and the gap between tokens, which follows from them, are not judged in that step.
-//! Step times were fitted on `a2`, `r`, `e2` and `h`, the drafter's on `f`; `held_out` has what was fitted on nothing.
+//! Step times were fitted on `a2`, `r`, `e2` and `h`, the drafter's on `f`; `held_out` has later runs.
 
 use std::time::Duration;
 

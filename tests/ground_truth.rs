@@ -365,6 +365,8 @@ fn no_scenario_is_forgotten() {
         .filter_map(|e| Some(e.unwrap().file_name().to_str()?.strip_prefix("sim-")?.strip_suffix(".toml")?.to_owned()))
         .collect();
     let mut known: Vec<String> = TRUTHS.iter().map(|t| t.scenario.to_owned()).collect();
+    // Not built to break: the gate's own example.
+    known.push("release-gate".into());
     there.sort();
     known.sort();
     assert_eq!(there, known);

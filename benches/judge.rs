@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use plimsoll::analyze;
-use plimsoll::model::recording::{Event, FORMAT, Header, Recording, TargetFacts};
+use plimsoll::model::recording::{Event, Header, Recording, TargetFacts};
 use plimsoll::model::request::{Outcome, RequestTimeline, TokenChunk, Usage};
 use plimsoll::model::sample::{Labels, NAME, Sample, Scrape, SourceKind};
 use plimsoll::model::step::{Load, Phase, StepPlan};
@@ -71,18 +71,13 @@ fn round(rules: &RuleSet, store: &Store, recording: &Recording) -> usize {
 
 fn recording(minutes: u64, scenario: &Scenario, rules: &RuleSet) -> Recording {
     let header = Header {
-        format: FORMAT.into(),
         tool_version: "0".into(),
         scenario: "bench".into(),
         scenario_toml: scenario.to_toml(),
-        rule_files: Vec::new(),
-        clock: ClockKind::Simulated,
-        epoch_unix_ms: 1_767_225_600_000,
         nonce: "n".into(),
         seed: 1,
-        time_scale: 1.0,
         target: TargetFacts { url: "http://127.0.0.1:8000".into(), model: "m".into(), ..TargetFacts::default() },
-        server_command: None,
+        ..Header::blank(ClockKind::Simulated, 1_767_225_600_000)
     };
     let mut recording = Recording::new(header);
     let seconds = minutes * 60;

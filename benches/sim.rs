@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll::load::{LoadOptions, Loader, TargetSpec, probe_with};
-use plimsoll::model::recording::{Event, FORMAT, Header, TargetFacts};
+use plimsoll::model::recording::{Event, Header};
 use plimsoll::model::step::Load;
 use plimsoll::model::time::{Clock, ClockKind};
 use plimsoll::record::{self, Redactor, Writer};
@@ -132,18 +132,10 @@ async fn carry(case: &Case, folder: &std::path::Path) -> u64 {
 
     let scenario = Scenario::default();
     let header = Header {
-        format: FORMAT.into(),
-        tool_version: String::new(),
         scenario: case.name.into(),
-        scenario_toml: String::new(),
-        rule_files: Vec::new(),
-        clock: ClockKind::Simulated,
-        epoch_unix_ms: clock.epoch_unix_ms(),
         nonce: "n".into(),
         seed: 1,
-        time_scale: 1.0,
-        target: TargetFacts::default(),
-        server_command: None,
+        ..Header::blank(ClockKind::Simulated, clock.epoch_unix_ms())
     };
     let writer = Writer::create(folder, header, Redactor::new(Vec::new())).expect("a recording");
     let (events, arriving) = mpsc::unbounded_channel();

@@ -65,8 +65,7 @@ pub fn verdict(recording: &Recording, scenario: &Scenario, rules: &RuleSet) -> V
 impl<'a> Analysis<'a> {
     /// Looks at a recording with the rules' limits and scale already filled in.
     pub fn new(recording: &'a Recording, scenario: &'a Scenario, rules: &'a RuleSet, store: &'a Store) -> Analysis<'a> {
-        let reading = if scenario.rules.promql == "2.x" { Reading::V2 } else { Reading::V3 };
-        let judge = Judge::new(rules, recording, store, reading, timing(scenario));
+        let judge = Judge::new(rules, recording, store, reading(scenario), timing(scenario));
         Analysis { recording, scenario, judge, slo: scenario.targets() }
     }
 
@@ -414,6 +413,11 @@ pub fn past(step: &StepVerdict) -> Past {
 fn kind(workload: &WorkloadSpec) -> String {
     let value = serde_json::to_value(workload).unwrap_or_default();
     value.get("kind").and_then(|k| k.as_str()).unwrap_or_default().to_owned()
+}
+
+/// Which Prometheus the rules are read as.
+pub fn reading(scenario: &Scenario) -> Reading {
+    if scenario.rules.promql == "2.x" { Reading::V2 } else { Reading::V3 }
 }
 
 /// When production scrapes and evaluates, and how finely we did.

@@ -1,6 +1,8 @@
 //! The checks of the gate. What cannot be shown is unresolved, which is not a pass: a threshold passes or fails
 //! if the 95 % interval of its number lies wholly on one side of the limit.
 
+use std::cell::LazyCell;
+
 use super::Analysis;
 use super::client::{self, Samples};
 use super::noise::{self, Of};
@@ -18,13 +20,18 @@ const ENOUGH_FOR_P99: u64 = 100;
 /// Both tails of a 95 % interval.
 const TAIL: f64 = 0.025;
 
+/// A step with what the client saw in it, once that is asked for.
+type Seen<'a, F> = (&'a StepSpan, LazyCell<Samples, F>);
+
 impl Analysis<'_> {
     /// Every check but those against a baseline, which are unresolved until [`hold_against`] is given it.
     pub(super) fn gate(&self, verdict: &Verdict) -> Option<Gate> {
         let spec = self.scenario.gate.as_ref()?;
+        // Measured when the first threshold asks for the step, and once for all of them.
+        let seen: Vec<Seen<_>> = self.recording.steps.iter().map(|span| (span, self.seen(span))).collect();
         let mut checks: Vec<Check> = Vec::new();
         checks.extend(spec.min_clean_concurrency.map(|least| min_clean(verdict, least)));
-        checks.extend(spec.thresholds.iter().map(|t| self.threshold(t, verdict)));
+        checks.extend(spec.thresholds.iter().map(|t| self.threshold(t, &seen, verdict)));
         if spec.against.is_some() {
             let says = "the baseline was not read".into();
             checks.push(Check { check: AGAINST.into(), state: CheckState::Unresolved, measured: None, says });
@@ -36,20 +43,24 @@ impl Analysis<'_> {
     pub fn gate_undecided(&self, span: &StepSpan) -> bool {
         let level = span.load.level();
         let thresholds = self.scenario.gate.iter().flat_map(|g| &g.thresholds).filter(|t| t.at == Some(level));
+        let seen = self.seen(span);
         thresholds
             .filter_map(|t| match &t.says {
-                Says::Number { of, must, limit } => {
-                    let side = client::measure(&self.recording.requests, span, &self.slo);
-                    Some(self.number(*of, &side.samples, &[span]).state(*must, *limit))
-                }
+                Says::Number { of, must, limit } => Some(self.number(*of, &seen, &[span]).state(*must, *limit)),
                 Says::Not(_) => None,
             })
             .any(|state| state == CheckState::Unresolved)
     }
 
-    fn threshold(&self, t: &Threshold, verdict: &Verdict) -> Check {
-        let whole = |s: &&StepSpan| s.cut_short.is_none() && t.at.is_none_or(|at| s.load.level() == at);
-        let spans: Vec<&StepSpan> = self.recording.steps.iter().filter(whole).collect();
+    /// What the client saw in a step, once it is asked for.
+    fn seen(&self, span: &StepSpan) -> LazyCell<Samples, impl FnOnce() -> Samples> {
+        LazyCell::new(move || client::measure(&self.recording.requests, span, &self.slo).samples)
+    }
+
+    fn threshold<F: FnOnce() -> Samples>(&self, t: &Threshold, seen: &[Seen<'_, F>], verdict: &Verdict) -> Check {
+        let whole = |(s, _): &&Seen<'_, F>| s.cut_short.is_none() && t.at.is_none_or(|at| s.load.level() == at);
+        let seen: Vec<&Seen<'_, F>> = seen.iter().filter(whole).collect();
+        let spans: Vec<&StepSpan> = seen.iter().map(|(span, _)| *span).collect();
         let check = |state, measured, says: String| Check { check: t.text.clone(), state, measured, says };
         if spans.is_empty() {
             let at = t.at.map_or_else(String::new, |at| format!(" at {at}"));
@@ -58,21 +69,22 @@ impl Analysis<'_> {
         match &t.says {
             Says::Not(name) => self.forbidden(t, name, &spans, verdict),
             Says::Number { of, must, limit } => {
-                let mut groups: Vec<(Option<f64>, Vec<&StepSpan>)> = Vec::new();
-                for span in spans {
+                let mut groups: Vec<(Option<f64>, Vec<&Seen<'_, F>>)> = Vec::new();
+                for step in seen {
                     // Failures are rare: without a level they are counted over the whole run.
-                    let level = (*of != Measure::ErrorRate || t.at.is_some()).then(|| span.load.level());
+                    let level = (*of != Measure::ErrorRate || t.at.is_some()).then(|| step.0.load.level());
                     match groups.iter_mut().find(|(l, _)| *l == level) {
-                        Some((_, steps)) => steps.push(span),
-                        None => groups.push((level, vec![span])),
+                        Some((_, steps)) => steps.push(step),
+                        None => groups.push((level, vec![step])),
                     }
                 }
                 let found = groups.into_iter().map(|(level, steps)| {
                     let mut samples = Samples::default();
-                    for span in &steps {
-                        samples.append(client::measure(&self.recording.requests, span, &self.slo).samples);
+                    for (_, one) in &steps {
+                        samples.append(Samples::clone(one));
                     }
-                    let number = self.number(*of, &samples, &steps);
+                    let spans: Vec<&StepSpan> = steps.iter().map(|(span, _)| *span).collect();
+                    let number = self.number(*of, &samples, &spans);
                     (number.state(*must, *limit), level, number)
                 });
                 // The worst stands for all.
@@ -318,10 +330,8 @@ fn regressions(c: &Comparison, spec: &GateSpec, error_target: f64) -> Vec<Check>
         // All levels together; where only one was run, that one.
         let Some(overall) = of().find(|x| x.level.is_none()).or_else(|| of().next()) else { continue };
         let worse: Vec<&Change> = of().filter(|x| x.judgement == Judgement::Worse).collect();
-        let (allowed, check) = match metric {
-            Metric::ErrorRate => (error_target, format!("{} no worse", metric.name())),
-            _ => (spec.max_regression.0, format!("{} no worse", metric.name())),
-        };
+        let allowed = if metric == Metric::ErrorRate { error_target } else { spec.max_regression.0 };
+        let check = format!("{} no worse", metric.name());
         let percent = |x: f64| format!("{:+.1} %", x * 100.0);
         let effect = overall.effect_ratio;
         let change = effect.map_or_else(|| "unknown".into(), percent);

@@ -69,29 +69,17 @@ impl Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::request::{TokenChunk, Usage};
+    use crate::model::request::TokenChunk;
 
     /// A request sent and finished at these seconds, with tokens at those.
     fn request(sent: u64, finished: u64, tokens: &[u64], outcome: Outcome) -> RequestTimeline {
         let at = |s: u64| Offset::from_millis(s * 1_000);
         RequestTimeline {
-            step: 0,
-            index: 0,
-            due: None,
             sent: at(sent),
-            connect: None,
-            headers: None,
-            first_byte: None,
-            first_chunk: None,
-            first_answer: None,
             chunks: tokens.iter().map(|t| TokenChunk { at: at(*t), running_tokens: None }).collect(),
             finished: at(finished),
-            finish_reason: None,
-            usage: Usage::default(),
-            server: None,
-            asked_prompt_tokens: None,
-            asked_output_tokens: None,
             outcome,
+            ..RequestTimeline::blank(0)
         }
     }
 

@@ -57,8 +57,7 @@ impl Prepared {
         let rule_files = rule_files(&scenario)?;
         let rules = load(&rule_files, &scenario)?;
         gate::check(&scenario, &rules, &ladder)?;
-        let clock = if scenario.sim.is_some() { ClockKind::Simulated } else { ClockKind::Real };
-        let baseline = gate::baseline(&scenario, clock)?;
+        let baseline = gate::baseline(&scenario, clock(&scenario))?;
         let timing = analyze::timing(&scenario);
         rules.check_windows(timing).map_err(refuse)?;
         let needed = rules.step_length(timing);
@@ -99,8 +98,13 @@ impl Prepared {
 
     /// Which clock the run is timed by.
     pub fn clock(&self) -> ClockKind {
-        if self.scenario.sim.is_some() { ClockKind::Simulated } else { ClockKind::Real }
+        clock(&self.scenario)
     }
+}
+
+/// Simulated time is the stand-in's alone.
+fn clock(scenario: &Scenario) -> ClockKind {
+    if scenario.sim.is_some() { ClockKind::Simulated } else { ClockKind::Real }
 }
 
 /// The texts of the rule files that a scenario names, or of the shipped ones.

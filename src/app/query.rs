@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::{Map, Value as Json, json};
 
+use crate::analyze;
 use crate::cli::QueryArgs;
 use crate::error::Refusal;
 use crate::model::recording::Recording;
@@ -32,8 +33,11 @@ pub fn query(args: &QueryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let range = args.range.as_deref().map(|range| Range::parse(range, args.step)).transpose()?;
     let recorded = judge::read(&args.dir, &[] as &[&Path])?;
     let recording = &recorded.recording;
-    let old = args.prometheus.map_or(recorded.scenario.rules.promql == "2.x", |major| major == 2);
-    let reading = if old { Reading::V2 } else { Reading::V3 };
+    let reading = match args.prometheus {
+        Some(2) => Reading::V2,
+        Some(_) => Reading::V3,
+        None => analyze::reading(&recorded.scenario),
+    };
     let engine = Engine { reading, ..Engine::default() };
     let store = store(&recorded);
     let named = named(&recorded, &store, engine, &expr);

@@ -13,12 +13,11 @@ use crate::diagnose;
 use crate::error::{Exit, Refusal};
 use crate::gpu;
 use crate::load::BaseUrl;
-use crate::model::recording::{Event, FORMAT, Header, TargetFacts};
+use crate::model::recording::{Event, Header, TargetFacts};
 use crate::model::sample::{Scrape, SourceKind};
 use crate::model::time::{Clock, ClockKind, Offset};
 use crate::model::units::prometheus_duration;
 use crate::model::verdict::{AlertState, Explanation};
-use crate::promql::Reading;
 use crate::rules::live::{Live, Standing};
 use crate::rules::{Judge, RuleSet, Timing};
 use crate::scenario::Scenario;
@@ -104,26 +103,9 @@ impl Watch {
         analyze::timing(&self.scenario)
     }
 
-    fn reading(&self) -> Reading {
-        if self.scenario.rules.promql == "2.x" { Reading::V2 } else { Reading::V3 }
-    }
-
     fn header(&self, clock: Clock) -> Header {
         let target = TargetFacts { metrics_url: Some(self.url.clone()), ..TargetFacts::default() };
-        Header {
-            format: FORMAT.into(),
-            tool_version: env!("CARGO_PKG_VERSION").into(),
-            scenario: "watch".into(),
-            scenario_toml: String::new(),
-            rule_files: Vec::new(),
-            clock: clock.kind(),
-            epoch_unix_ms: clock.epoch_unix_ms(),
-            nonce: String::new(),
-            seed: 0,
-            time_scale: 1.0,
-            target,
-            server_command: None,
-        }
+        Header { scenario: "watch".into(), target, ..Header::blank(clock.kind(), clock.epoch_unix_ms()) }
     }
 
     /// Begins to read page and GPU.
@@ -140,7 +122,7 @@ impl Watch {
         })?;
         let poller = Poller::start(self.page.clone(), spec, clock, sender.clone()).context("reading the page")?;
         let gpu = gpu::start(&self.scenario.gpu, clock, sender).await.map_err(probe::gpu)?;
-        let live = Live::new(self.rules.clone(), self.header(clock), self.timing(), self.reading());
+        let live = Live::new(self.rules.clone(), self.header(clock), self.timing(), analyze::reading(&self.scenario));
         Ok(Open { live, events, clock, _poller: poller, _gpu: gpu })
     }
 

@@ -1,5 +1,7 @@
 //! One request: send it, stamp what comes back, class how it ended.
 
+use std::error::Error;
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use super::stream::{Answer, BodyEnd, Transcript};
 use super::target::Target;
 use super::wire::connection::Arrival;
 use super::wire::http1;
-use crate::model::request::{FailureClass, Outcome, RequestTimeline, Usage};
+use crate::model::request::{FailureClass, Outcome, RequestTimeline};
 use crate::model::time::{Clock, Offset};
 use crate::workload::Prompt;
 
@@ -33,29 +35,6 @@ impl Flight {
     /// Its timeline. Held for the length of one read's parse at most.
     pub fn timeline(&self) -> MutexGuard<'_, RequestTimeline> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A timeline with nothing in it yet.
-pub fn blank_timeline(index: u64) -> RequestTimeline {
-    RequestTimeline {
-        step: 0,
-        index,
-        due: None,
-        sent: Offset::ZERO,
-        connect: None,
-        headers: None,
-        first_byte: None,
-        first_chunk: None,
-        first_answer: None,
-        chunks: Vec::new(),
-        finished: Offset::ZERO,
-        finish_reason: None,
-        usage: Usage::default(),
-        server: None,
-        asked_prompt_tokens: None,
-        asked_output_tokens: None,
-        outcome: Outcome::InFlight,
     }
 }
 
@@ -175,15 +154,21 @@ async fn refused(mut response: reqwest::Response, target: &Target, clock: &Clock
         }
     };
     let _ = tokio::time::timeout_at(clock.instant(clock.now() + target.idle_timeout), read).await;
-    let mut detail = error_words(&body);
-    if let Some(to) = location {
-        detail = format!("redirected to {}; redirects are not followed", line(&to));
-    }
-    if let Some(s) = retry_after {
-        detail = format!("{detail} (retry after {} s)", s.as_secs_f64());
-    }
+    let detail = refusal_words(&body, location.as_deref(), retry_after);
     fail(flight, clock.now(), status_class(status.as_u16()), Some(status.as_u16()), detail);
     retry_after
+}
+
+/// What an answer outside 2xx says, in a line.
+pub(super) fn refusal_words(body: &[u8], location: Option<&str>, retry_after: Option<Duration>) -> String {
+    let mut words = error_words(body);
+    if let Some(to) = location {
+        words = format!("redirected to {}; redirects are not followed", line(to));
+    }
+    if let Some(s) = retry_after {
+        words = format!("{words} (retry after {} s)", s.as_secs_f64());
+    }
+    words
 }
 
 /// The class of a status outside 2xx.
@@ -212,25 +197,8 @@ pub(super) fn fail(flight: &Flight, at: Offset, class: FailureClass, status: Opt
 /// The class of an error of the transport, and the words of its deepest cause. `cut` is what a connection that was
 /// closed in an orderly way, but too early, means at this point.
 pub fn transport_failure(e: &reqwest::Error, cut: FailureClass) -> (FailureClass, String) {
-    use std::io::ErrorKind as Kind;
-    let mut cause: &dyn std::error::Error = e;
-    let mut class = None;
-    loop {
-        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-            class = class.or(match io.kind() {
-                Kind::ConnectionReset | Kind::BrokenPipe | Kind::ConnectionAborted => {
-                    Some(FailureClass::ConnectionReset)
-                }
-                Kind::UnexpectedEof => Some(cut),
-                _ => None,
-            });
-        }
-        match cause.source() {
-            Some(next) => cause = next,
-            None => break,
-        }
-    }
-    let words = line(&cause.to_string());
+    let class = causes(e).filter_map(|cause| broken(cause.downcast_ref::<io::Error>()?.kind(), cut)).next();
+    let words = line(&deepest(e));
     let class = if e.is_connect() {
         FailureClass::Connect
     } else if let Some(class) = class {
@@ -243,4 +211,24 @@ pub fn transport_failure(e: &reqwest::Error, cut: FailureClass) -> (FailureClass
         FailureClass::Protocol
     };
     (class, words)
+}
+
+/// The class of a connection that broke with such an error; `cut` as for [`transport_failure`].
+pub(super) fn broken(kind: io::ErrorKind, cut: FailureClass) -> Option<FailureClass> {
+    use io::ErrorKind as Kind;
+    match kind {
+        Kind::ConnectionReset | Kind::BrokenPipe | Kind::ConnectionAborted => Some(FailureClass::ConnectionReset),
+        Kind::UnexpectedEof => Some(cut),
+        _ => None,
+    }
+}
+
+/// An error and what caused it, the deepest last.
+fn causes<'a>(e: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(e), |e: &&'a (dyn Error + 'static)| (*e).source())
+}
+
+/// The words of the deepest cause of an error.
+pub(super) fn deepest(e: &(dyn Error + 'static)) -> String {
+    causes(e).last().map(ToString::to_string).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::chunk::line;
-use super::client::{BODY_END_GRACE, Flight, MAX_ERROR_BYTES, error_words, fail, status_class};
+use super::client::{self, BODY_END_GRACE, Flight, MAX_ERROR_BYTES, deepest, fail, refusal_words, status_class};
 use super::stream::{Answer, BodyEnd, Transcript};
 use super::target::Target;
 use super::wire::connection::{Arrival, Connection};
@@ -53,18 +53,9 @@ pub async fn send(wire: &Wire, target: &Target, prompt: &Prompt, clock: &Clock, 
 
 fn dial_words(e: &DialError) -> String {
     match e {
-        DialError::Io(e) => words(e),
+        DialError::Io(e) => deepest(e),
         DialError::TimedOut(_) => e.to_string(),
     }
-}
-
-/// The deepest cause of an error of the system.
-fn words(e: &io::Error) -> String {
-    let mut cause: &dyn std::error::Error = e;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
 }
 
 /// What ended the wait for an answer.
@@ -321,13 +312,7 @@ impl Exchange {
             return fail(flight, at, class, None, detail);
         };
         if !(200..300).contains(&head.status) {
-            let mut detail = error_words(&self.refusal);
-            if let Some(to) = &head.location {
-                detail = format!("redirected to {}; redirects are not followed", line(to));
-            }
-            if let Some(s) = head.retry_after {
-                detail = format!("{detail} (retry after {} s)", s.as_secs_f64());
-            }
+            let detail = refusal_words(&self.refusal, head.location.as_deref(), head.retry_after);
             return fail(flight, at, status_class(head.status), Some(head.status), detail);
         }
         let how = match (ended, &self.fault) {
@@ -349,13 +334,7 @@ impl Exchange {
 
 /// The class of a connection that broke.
 fn broken(e: &io::Error) -> (FailureClass, String) {
-    use io::ErrorKind as Kind;
-    let class = match e.kind() {
-        Kind::ConnectionReset | Kind::BrokenPipe | Kind::ConnectionAborted => FailureClass::ConnectionReset,
-        Kind::UnexpectedEof => FailureClass::Truncated,
-        _ => FailureClass::Protocol,
-    };
-    (class, line(&words(e)))
+    (client::broken(e.kind(), FailureClass::Truncated).unwrap_or(FailureClass::Protocol), line(&deepest(e)))
 }
 
 /// Decompresses a body as it comes: what one read brought is handed on at once.

@@ -126,13 +126,12 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::client::blank_timeline;
     use crate::model::request::TokenChunk;
 
     #[test]
     fn a_chunk_counts_once_whether_its_request_ended_or_not() {
         let mut meter = Meter::new(Offset::ZERO);
-        let mut t = blank_timeline(0);
+        let mut t = RequestTimeline::blank(0);
         let chunk = |ms| TokenChunk { at: Offset::from_millis(ms), running_tokens: None };
         t.chunks = vec![chunk(100), chunk(120)];
         let live = meter.look(Offset::from_millis(500), [&t].into_iter());

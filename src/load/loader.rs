@@ -14,7 +14,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::arrivals::{ArrivalSpec, Arrivals, RatePlan};
-use super::client::{self, Flight, blank_timeline};
+use super::client::{self, Flight};
 use super::live::{Live, Meter};
 use super::target::Target;
 use crate::model::recording::{Event, Note};
@@ -247,7 +247,7 @@ impl Shared {
     /// Sends the request of that index, which could go since `ready`, and sees it to its end.
     async fn request(&self, index: u64, due: Option<Offset>, ready: Offset) -> Sent {
         let prompt = self.workload.request(index);
-        let mut timeline = blank_timeline(index);
+        let mut timeline = RequestTimeline::blank(index);
         timeline.step = self.step.load(Ordering::Relaxed);
         timeline.due = due;
         timeline.sent = self.clock.now();

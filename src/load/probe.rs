@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::Deserialize;
 
 use super::TargetSpec;
-use super::client::{self, Flight, blank_timeline, error_words};
+use super::client::{self, Flight, error_words};
 use super::target::Target;
 use super::tokens;
 use super::url::{BaseUrl, UrlError};
@@ -369,7 +369,7 @@ pub(super) async fn ask(target: &Target, content: String, output_tokens: u32, cl
         asked_prompt_tokens: None,
         asked_output_tokens: Some(output_tokens),
     };
-    let flight = Flight::new(blank_timeline(0));
+    let flight = Flight::new(RequestTimeline::blank(0));
     client::send(target, &prompt, clock, &flight).await;
     flight.into_timeline()
 }

@@ -250,11 +250,10 @@ fn whole_body(body: &[u8], timeline: &mut RequestTimeline) -> (FailureClass, Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::client::blank_timeline;
 
     /// Runs reads of (ms, text) through the reader.
     fn answer(reads: &[(u64, &str)], how: BodyEnd) -> RequestTimeline {
-        let mut timeline = blank_timeline(0);
+        let mut timeline = RequestTimeline::blank(0);
         let mut answer = Answer::new(None);
         let mut last = Offset::ZERO;
         for (ms, text) in reads {

@@ -205,48 +205,23 @@ fn reckoned(us: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::recording::{Event, FORMAT, Header, TargetFacts};
-    use crate::model::request::{RequestTimeline, TokenChunk, Usage};
+    use crate::model::recording::{Event, Header};
+    use crate::model::request::{RequestTimeline, TokenChunk};
     use crate::model::step::{Load, Phase, StepPlan};
     use crate::model::time::ClockKind;
 
     fn recording() -> Recording {
-        let mut r = Recording::new(Header {
-            format: FORMAT.into(),
-            tool_version: String::new(),
-            scenario: String::new(),
-            scenario_toml: String::new(),
-            rule_files: vec![],
-            clock: ClockKind::Simulated,
-            epoch_unix_ms: 0,
-            nonce: String::new(),
-            seed: 0,
-            time_scale: 1.0,
-            target: TargetFacts::default(),
-            server_command: None,
-        });
+        let mut r = Recording::new(Header { ..Header::blank(ClockKind::Simulated, 0) });
         let plan = StepPlan { step: 0, load: Load::Concurrency(1), phase: Phase::Climb, repeat: 0, drain_first: false };
         r.apply(Event::StepStarted { at: Offset::ZERO, plan });
         r.apply(Event::MeasureStarted { at: Offset::from_millis(1_000), step: 0 });
         let stamps = [500, 520, 990, 1_010, 1_030, 2_030];
         r.apply(Event::Request(RequestTimeline {
-            step: 0,
-            index: 0,
-            due: None,
             sent: Offset::from_millis(300),
-            connect: None,
-            headers: None,
-            first_byte: None,
-            first_chunk: None,
-            first_answer: None,
             chunks: stamps.map(|ms| TokenChunk { at: Offset::from_millis(ms), running_tokens: None }).to_vec(),
             finished: Offset::from_millis(2_040),
-            finish_reason: None,
-            usage: Usage::default(),
-            server: None,
-            asked_prompt_tokens: None,
-            asked_output_tokens: None,
             outcome: Outcome::Completed,
+            ..RequestTimeline::blank(0)
         }));
         r.apply(Event::StepEnded { at: Offset::from_millis(2_000), step: 0, cut_short: None });
         r

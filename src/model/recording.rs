@@ -45,6 +45,26 @@ pub struct Header {
     pub server_command: Option<Vec<String>>,
 }
 
+impl Header {
+    /// One that tells nothing but how time went, at the scale of production.
+    pub fn blank(clock: ClockKind, epoch_unix_ms: i64) -> Header {
+        Header {
+            format: FORMAT.into(),
+            tool_version: env!("CARGO_PKG_VERSION").into(),
+            scenario: String::new(),
+            scenario_toml: String::new(),
+            rule_files: Vec::new(),
+            clock,
+            epoch_unix_ms,
+            nonce: String::new(),
+            seed: 0,
+            time_scale: 1.0,
+            target: TargetFacts::default(),
+            server_command: None,
+        }
+    }
+}
+
 /// One rule file as it was loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleFile {

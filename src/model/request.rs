@@ -153,6 +153,29 @@ pub struct RequestTimeline {
 }
 
 impl RequestTimeline {
+    /// A request of which nothing is known yet but its index.
+    pub fn blank(index: u64) -> RequestTimeline {
+        RequestTimeline {
+            step: 0,
+            index,
+            due: None,
+            sent: Offset::ZERO,
+            connect: None,
+            headers: None,
+            first_byte: None,
+            first_chunk: None,
+            first_answer: None,
+            chunks: Vec::new(),
+            finished: Offset::ZERO,
+            finish_reason: None,
+            usage: Usage::default(),
+            server: None,
+            asked_prompt_tokens: None,
+            asked_output_tokens: None,
+            outcome: Outcome::InFlight,
+        }
+    }
+
     /// First chunk that carried output.
     pub fn first_token(&self) -> Option<Offset> {
         self.chunks.first().map(|c| c.at)
@@ -300,23 +323,11 @@ mod tests {
         let chunk =
             |&(ms, running_tokens): &(u64, Option<u32>)| TokenChunk { at: Offset::from_millis(ms), running_tokens };
         RequestTimeline {
-            step: 0,
-            index: 0,
-            due: None,
-            sent: Offset::ZERO,
-            connect: None,
-            headers: None,
-            first_byte: None,
-            first_chunk: None,
-            first_answer: None,
             chunks: chunks.iter().map(chunk).collect(),
             finished: Offset::from_millis(10_000),
-            finish_reason: None,
             usage: Usage { completion_tokens, ..Usage::default() },
-            server: None,
-            asked_prompt_tokens: None,
-            asked_output_tokens: None,
             outcome,
+            ..RequestTimeline::blank(0)
         }
     }
 

@@ -203,7 +203,7 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::recording::{FORMAT, RuleFile, TargetFacts};
+    use crate::model::recording::RuleFile;
     use crate::model::sample::{NAME, ScrapeFailure};
     use crate::model::time::ClockKind;
     use crate::rules::Limits;
@@ -229,20 +229,7 @@ groups:
 
     #[test]
     fn an_alert_counts_down_fires_and_goes() {
-        let header = Header {
-            format: FORMAT.into(),
-            tool_version: String::new(),
-            scenario: String::new(),
-            scenario_toml: String::new(),
-            rule_files: Vec::new(),
-            clock: ClockKind::Simulated,
-            epoch_unix_ms: 1_767_225_600_000,
-            nonce: String::new(),
-            seed: 0,
-            time_scale: 1.0,
-            target: TargetFacts::default(),
-            server_command: None,
-        };
+        let header = Header { ..Header::blank(ClockKind::Simulated, 1_767_225_600_000) };
         let mut live = Live::new(rules(), header, Timing::default(), Reading::V3);
         let mut seen = Vec::new();
         for t in (0..=180).step_by(15) {

@@ -426,41 +426,20 @@ mod tests {
     fn request(sent_ms: u64, chunks_ms: &[u64], finished_ms: u64, outcome: Outcome) -> RequestTimeline {
         let chunk = |ms: &u64| TokenChunk { at: Offset::from_millis(*ms), running_tokens: None };
         RequestTimeline {
-            step: 0,
-            index: 0,
-            due: None,
             sent: Offset::from_millis(sent_ms),
-            connect: None,
-            headers: None,
-            first_byte: None,
-            first_chunk: None,
-            first_answer: None,
             chunks: chunks_ms.iter().map(chunk).collect(),
             finished: Offset::from_millis(finished_ms),
-            finish_reason: None,
             usage: Usage { prompt_tokens: Some(7), completion_tokens: Some(5), cached_tokens: None },
-            server: None,
-            asked_prompt_tokens: None,
-            asked_output_tokens: None,
             outcome,
+            ..RequestTimeline::blank(0)
         }
     }
 
     /// A recording without a metrics page, so that instants are whole seconds up to 6 s.
     fn recorded(requests: Vec<RequestTimeline>) -> Recording {
         let mut recording = Recording::new(Header {
-            format: String::new(),
-            tool_version: String::new(),
-            scenario: String::new(),
-            scenario_toml: String::new(),
-            rule_files: Vec::new(),
-            clock: ClockKind::Simulated,
-            epoch_unix_ms: 1_000_000,
-            nonce: String::new(),
-            seed: 0,
-            time_scale: 1.0,
             target: TargetFacts { url: "https://user@host/v1".into(), ..TargetFacts::default() },
-            server_command: None,
+            ..Header::blank(ClockKind::Simulated, 1_000_000)
         });
         let plan = StepPlan { step: 3, load: Load::Concurrency(4), phase: Phase::Climb, repeat: 0, drain_first: false };
         recording.apply(Event::StepStarted { at: Offset::from_millis(1_000), plan });

@@ -63,46 +63,20 @@ pub(super) fn add(store: &mut Store, recording: &Recording, instants: &[Offset],
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::recording::{Event, Header, Health, TargetFacts};
-    use crate::model::request::{Outcome, RequestTimeline, Usage};
+    use crate::model::recording::{Event, Header, Health};
+    use crate::model::request::{Outcome, RequestTimeline};
     use crate::model::time::ClockKind;
 
     fn recording() -> Recording {
-        Recording::new(Header {
-            format: String::new(),
-            tool_version: String::new(),
-            scenario: String::new(),
-            scenario_toml: String::new(),
-            rule_files: Vec::new(),
-            clock: ClockKind::Real,
-            epoch_unix_ms: 0,
-            nonce: String::new(),
-            seed: 0,
-            time_scale: 1.0,
-            target: TargetFacts::default(),
-            server_command: None,
-        })
+        Recording::new(Header { ..Header::blank(ClockKind::Real, 0) })
     }
 
     fn request(finished_ms: u64, server: Option<ServerTimings>) -> RequestTimeline {
         RequestTimeline {
-            step: 0,
-            index: 0,
-            due: None,
-            sent: Offset::ZERO,
-            connect: None,
-            headers: None,
-            first_byte: None,
-            first_chunk: None,
-            first_answer: None,
-            chunks: Vec::new(),
             finished: Offset::from_millis(finished_ms),
-            finish_reason: None,
-            usage: Usage::default(),
             server,
-            asked_prompt_tokens: None,
-            asked_output_tokens: None,
             outcome: Outcome::Completed,
+            ..RequestTimeline::blank(0)
         }
     }
 

@@ -9,7 +9,7 @@ pub mod records;
 pub mod streams;
 pub mod tables;
 
-use plimsoll::model::recording::{Event, FORMAT, Header, Recording, TargetFacts};
+use plimsoll::model::recording::{Event, Header, Recording};
 use plimsoll::model::step::{Load, Phase, StepPlan};
 use plimsoll::model::time::{ClockKind, Offset, SIMULATED_EPOCH_UNIX_MS};
 use plimsoll::rules::{Limits, RuleSet, builtin};
@@ -17,18 +17,11 @@ use plimsoll::rules::{Limits, RuleSet, builtin};
 /// A recording with one step of 1 stream, warm-up and measurement in ms; `events` fill it.
 pub fn recording(warmup_ms: u64, measured_ms: (u64, u64), events: impl IntoIterator<Item = Event>) -> Recording {
     let mut recording = Recording::new(Header {
-        format: FORMAT.into(),
         tool_version: "0".into(),
         scenario: "case".into(),
-        scenario_toml: String::new(),
-        rule_files: Vec::new(),
-        clock: ClockKind::Simulated,
-        epoch_unix_ms: SIMULATED_EPOCH_UNIX_MS,
         nonce: "n".into(),
         seed: 1,
-        time_scale: 1.0,
-        target: TargetFacts::default(),
-        server_command: None,
+        ..Header::blank(ClockKind::Simulated, SIMULATED_EPOCH_UNIX_MS)
     });
     let plan = StepPlan { step: 0, load: Load::Concurrency(1), phase: Phase::Climb, repeat: 0, drain_first: true };
     recording.apply(Event::StepStarted { at: Offset::from_millis(warmup_ms), plan });

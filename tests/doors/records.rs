@@ -1,7 +1,6 @@
 //! Given request records: become timelines, and go through the analysis.
 
 use plimsoll::analyze;
-use plimsoll::load::client::blank_timeline;
 use plimsoll::model::recording::Event;
 use plimsoll::model::request::{FailureClass, Outcome, RequestTimeline, TokenChunk};
 use plimsoll::model::time::Offset;
@@ -17,7 +16,7 @@ fn timeline(record: &Value) -> RequestTimeline {
     let number = |key: &str| record[key].as_f64();
     let at = |ms: f64| Offset((ms * 1e3).round() as u64);
     let start = number("start_ms").unwrap();
-    let mut t = blank_timeline(record["id"].as_u64().unwrap());
+    let mut t = RequestTimeline::blank(record["id"].as_u64().unwrap());
     t.sent = at(start);
     t.finished = at(number("end_ms").unwrap());
     if let (Some(first), Some(last), Some(n)) = (number("ttft_ms"), number("last_token_ms"), number("tokens")) {

@@ -1,6 +1,5 @@
 //! Bodies as a real vLLM 0.31 sent them (of those that were killed, the first and the last twelve events), read in one piece and in reads of every awkward size.
 
-use plimsoll::load::client::blank_timeline;
 use plimsoll::load::stream::{Answer, BodyEnd};
 use plimsoll::model::request::{FailureClass, Outcome, RequestTimeline};
 use plimsoll::model::time::Offset;
@@ -8,7 +7,7 @@ use plimsoll::model::time::Offset;
 fn read(name: &str, size: usize) -> RequestTimeline {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/vllm-0.31");
     let bytes = std::fs::read(folder.join(name)).unwrap();
-    let mut timeline = blank_timeline(0);
+    let mut timeline = RequestTimeline::blank(0);
     let mut answer = Answer::new(None);
     for (i, part) in bytes.chunks(size.min(bytes.len()).max(1)).enumerate() {
         if !answer.read(part, Offset::from_millis(i as u64), &mut timeline) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::scripted::{self, Answer, Log, Script};
-use plimsoll::load::client::{self, Flight, blank_timeline};
+use plimsoll::load::client::{self, Flight};
 use plimsoll::load::{LoadOptions, Loader, Target, TargetSpec, probe_with};
 use plimsoll::model::recording::Event;
 use plimsoll::model::request::{FailureClass, Outcome, RequestTimeline};
@@ -56,7 +56,7 @@ fn prompt() -> Prompt {
 
 /// Sends one request; also how long the server asked us to stay away.
 async fn send(target: &Target, clock: &Clock) -> (RequestTimeline, Option<Duration>) {
-    let flight = Flight::new(blank_timeline(0));
+    let flight = Flight::new(RequestTimeline::blank(0));
     let wait = client::send(target, &prompt(), clock, &flight).await;
     (flight.into_timeline(), wait)
 }

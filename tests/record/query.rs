@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll::app::{export, query};
 use plimsoll::cli::{ExportArgs, ExportFormat, QueryArgs};
 use plimsoll::error::{Exit, Refusal};
-use plimsoll::model::recording::{Ended, Event, FORMAT, Header, RuleFile, StopReason, TargetFacts};
+use plimsoll::model::recording::{Ended, Event, Header, RuleFile, StopReason, TargetFacts};
 use plimsoll::model::sample::{Labels, NAME, Sample, Scrape, ScrapeFailure, SourceKind};
 use plimsoll::model::time::{ClockKind, Offset};
 use plimsoll::record::{Redactor, Writer};
@@ -18,23 +18,18 @@ fn record(name: &str) -> PathBuf {
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     let header = Header {
-        format: FORMAT.into(),
         tool_version: "0.1.0".into(),
         scenario: "query".into(),
-        scenario_toml: String::new(),
         rule_files: vec![RuleFile {
             name: "builtin:names.yml".into(),
             text: "groups:\n- name: n\n  rules:\n  - record: plimsoll:queue\n    expr: waiting * 2\n  \
                    - record: plimsoll:twice\n    expr: plimsoll:queue * 2\n"
                 .into(),
         }],
-        clock: ClockKind::Simulated,
-        epoch_unix_ms: 1_767_225_600_000,
         nonce: "n".into(),
         seed: 1,
-        time_scale: 1.0,
         target: TargetFacts { url: "http://127.0.0.1:8000".into(), ..TargetFacts::default() },
-        server_command: None,
+        ..Header::blank(ClockKind::Simulated, 1_767_225_600_000)
     };
     let mut writer = Writer::create(&folder, header, Redactor::default()).unwrap();
     for s in 0..=20_u64 {

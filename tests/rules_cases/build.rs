@@ -24,18 +24,12 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(poll_s: f64, scale: f64) -> Run {
         let header = Header {
-            format: plimsoll::model::recording::FORMAT.into(),
             tool_version: "test".into(),
             scenario: "test".into(),
-            scenario_toml: String::new(),
-            rule_files: Vec::new(),
-            clock: ClockKind::Simulated,
-            epoch_unix_ms: EPOCH_MS,
-            nonce: String::new(),
             seed: 1,
             time_scale: scale,
             target: TargetFacts { url: "http://127.0.0.1:8000".into(), ..TargetFacts::default() },
-            server_command: None,
+            ..Header::blank(ClockKind::Simulated, EPOCH_MS)
         };
         Run { recording: Recording::new(header), poll_s, scale }
     }
@@ -95,14 +89,7 @@ impl Run {
         let finished = at(sent_s + ttft_s + 0.1);
         self.recording.apply(Event::Request(RequestTimeline {
             step,
-            index: self.recording.requests.len() as u64,
-            due: None,
             sent: at(sent_s),
-            connect: None,
-            headers: None,
-            first_byte: None,
-            first_chunk: None,
-            first_answer: None,
             chunks: if failed { vec![] } else { vec![chunk(ttft_s), chunk(ttft_s + 0.05)] },
             finished,
             finish_reason: (!failed).then(|| "length".into()),
@@ -111,10 +98,10 @@ impl Run {
             } else {
                 Usage { prompt_tokens: Some(prompt), completion_tokens: Some(output), cached_tokens: None }
             },
-            server: None,
             asked_prompt_tokens: Some(prompt),
             asked_output_tokens: Some(output),
             outcome,
+            ..RequestTimeline::blank(self.recording.requests.len() as u64)
         }));
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use plimsoll::sim::{Load, Profile, Rehearsed, rehearse};
 
-use super::bands::{Cell, Tally, slow_down};
+use super::bands::{Cell, Row, Tally, rows, slow_down, slowness};
 
 /// Steps whose recording is no measure, and why.
 const DISTURBED: &[(&str, u32, &str)] = &[
@@ -33,34 +33,6 @@ const DIFFERENT: &[(&str, u32, &str, &str)] = &[
     ("a2-small-pool", 4, "kv", "as above"),
 ];
 
-struct Real {
-    run: &'static str,
-    profile: &'static str,
-    fields: Vec<(&'static str, f64)>,
-}
-
-impl Real {
-    fn get(&self, name: &str) -> f64 {
-        self.fields.iter().find(|(n, _)| *n == name).map_or(f64::NAN, |(_, v)| *v)
-    }
-
-    fn streams(&self) -> u32 {
-        self.get("streams") as u32
-    }
-}
-
-fn recorded() -> Vec<Real> {
-    let mut lines = include_str!("../captures/sim/real-runs.csv").lines();
-    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
-    lines
-        .map(|line| {
-            let cells: Vec<&str> = line.split(',').collect();
-            let fields = names.iter().zip(&cells).skip(2).map(|(n, c)| (*n, c.parse().unwrap_or(f64::NAN))).collect();
-            Real { run: cells[0], profile: cells[1], fields }
-        })
-        .collect()
-}
-
 /// The server of a run.
 fn profile(name: &str) -> Profile {
     let named = |name: &str| Profile::named(name).unwrap();
@@ -80,8 +52,8 @@ fn profile(name: &str) -> Profile {
 }
 
 /// The same step on the stand-in, on a machine that is so many times slower.
-fn rehearsed(real: &Real, slowness: f64) -> Rehearsed {
-    let mut profile = profile(real.profile);
+fn rehearsed(real: &Row, slowness: f64) -> Rehearsed {
+    let mut profile = profile(real.server);
     slow_down(&mut profile, slowness);
     let shared = real.get("shared") as usize;
     let load = Load {
@@ -99,17 +71,8 @@ fn rehearsed(real: &Real, slowness: f64) -> Rehearsed {
     rehearse(&profile, 1, &load).remove(0)
 }
 
-/// How much slower the machine was in `run` than where step times were fitted: from the
-/// tokens a second of its lowest step.
-fn slowness(rows: &[Real], run: &str) -> f64 {
-    let lowest = rows.iter().filter(|r| r.run == run).min_by_key(|r| r.streams()).unwrap();
-    let recorded = lowest.get("tokens_per_s");
-    // Nearly everything is proportional to it, so a third look is close enough.
-    (0..3).fold(1.0, |s, _| s * rehearsed(lowest, s).tokens_per_s / recorded)
-}
-
 /// What is compared: name, real, stand-in, allowed share of difference, allowed difference.
-fn compared(real: &Real, sim: &Rehearsed) -> Vec<(&'static str, f64, f64, f64, f64)> {
+fn compared(real: &Row, sim: &Rehearsed) -> Vec<(&'static str, f64, f64, f64, f64)> {
     let ms = |s: Option<f64>| s.map_or(f64::NAN, |s| s * 1e3);
     vec![
         ("running", real.get("running_p50"), sim.running.0, 0.1, 1.0),
@@ -136,15 +99,15 @@ fn rate(part: f64, whole: f64) -> f64 {
 
 #[test]
 fn recorded_runs_are_met_within_their_bands() {
-    let rows = recorded();
+    let rows = rows(include_str!("../captures/sim/real-runs.csv"));
     let mut tally = Tally::default();
     println!(
         "| run | streams | slower | running | waiting | kv | kv max | preemptions | hit rate | tokens/s | ttft ms | itl ms |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|"
     );
     for real in &rows {
-        let slow = slowness(&rows, real.run);
-        let lowest = rows.iter().filter(|r| r.run == real.run).map(Real::streams).min() == Some(real.streams());
+        let slow = slowness(&rows, real.run, rehearsed);
+        let lowest = rows.iter().filter(|r| r.run == real.run).map(Row::streams).min() == Some(real.streams());
         let sim = rehearsed(real, slow);
         let disturbed = DISTURBED.iter().any(|(run, n, _)| (*run, *n) == (real.run, real.streams()));
         let star = if disturbed { "*" } else { "" };

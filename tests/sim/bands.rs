@@ -1,6 +1,6 @@
 //! Bands around numbers of a real server, and how many of the stand-in's may lie outside them.
 
-use plimsoll::sim::Profile;
+use plimsoll::sim::{Profile, Rehearsed};
 
 /// What is judged together, and the share that may lie outside its bands: one in so many.
 const KINDS: &[(&str, &[&str], usize)] = &[
@@ -94,4 +94,45 @@ fn short(value: f64) -> String {
     } else {
         format!("{value:.0}")
     }
+}
+
+/// One step of a recorded run.
+pub struct Row {
+    pub run: &'static str,
+    /// What served: a profile, or words that make one.
+    pub server: &'static str,
+    fields: Vec<(&'static str, f64)>,
+}
+
+impl Row {
+    /// A number of the step by its column; not a number where it has none.
+    pub fn get(&self, name: &str) -> f64 {
+        self.fields.iter().find(|(n, _)| *n == name).map_or(f64::NAN, |(_, v)| *v)
+    }
+
+    pub fn streams(&self) -> u32 {
+        self.get("streams") as u32
+    }
+}
+
+/// The steps in a file whose first columns are run and server.
+pub fn rows(csv: &'static str) -> Vec<Row> {
+    let mut lines = csv.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    lines
+        .map(|line| {
+            let cells: Vec<&str> = line.split(',').collect();
+            let fields = names.iter().zip(&cells).skip(2).map(|(n, c)| (*n, c.parse().unwrap_or(f64::NAN))).collect();
+            Row { run: cells[0], server: cells[1], fields }
+        })
+        .collect()
+}
+
+/// How much slower the machine was in `run` than where step times were fitted: from the
+/// tokens a second of its lowest step.
+pub fn slowness(rows: &[Row], run: &str, rehearsed: impl Fn(&Row, f64) -> Rehearsed) -> f64 {
+    let lowest = rows.iter().filter(|r| r.run == run).min_by_key(|r| r.streams()).unwrap();
+    let recorded = lowest.get("tokens_per_s");
+    // Nearly everything is proportional to it, so a third look is close enough.
+    (0..3).fold(1.0, |s, _| s * rehearsed(lowest, s).tokens_per_s / recorded)
 }

@@ -12,35 +12,7 @@ use std::time::Duration;
 
 use plimsoll::sim::{Load, Profile, Rehearsed, rehearse};
 
-use super::bands::{Cell, Tally, slow_down};
-
-struct Row {
-    run: &'static str,
-    server: &'static str,
-    fields: Vec<(&'static str, f64)>,
-}
-
-impl Row {
-    fn get(&self, name: &str) -> f64 {
-        self.fields.iter().find(|(n, _)| *n == name).map_or(f64::NAN, |(_, v)| *v)
-    }
-
-    fn streams(&self) -> u32 {
-        self.get("streams") as u32
-    }
-}
-
-fn recorded() -> Vec<Row> {
-    let mut lines = include_str!("../captures/sim/held-out.csv").lines();
-    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
-    lines
-        .map(|line| {
-            let cells: Vec<&str> = line.split(',').collect();
-            let fields = names.iter().zip(&cells).skip(2).map(|(n, c)| (*n, c.parse().unwrap_or(f64::NAN))).collect();
-            Row { run: cells[0], server: cells[1], fields }
-        })
-        .collect()
-}
+use super::bands::{Cell, Row, Tally, rows, slow_down, slowness};
 
 /// The server that the given words started: a profile, and flags of vLLM's own.
 fn profile(server: &str) -> Profile {
@@ -84,15 +56,6 @@ fn rehearsed(row: &Row, slowness: f64) -> Rehearsed {
     rehearse(&profile, 1, &load).remove(0)
 }
 
-/// How much slower the machine was in `run` than where step times were fitted: from the
-/// tokens a second of its lowest step.
-fn slowness(rows: &[Row], run: &str) -> f64 {
-    let lowest = rows.iter().filter(|r| r.run == run).min_by_key(|r| r.streams()).unwrap();
-    let recorded = lowest.get("tokens_per_s");
-    // Nearly everything is proportional to it, so a third look is close enough.
-    (0..3).fold(1.0, |s, _| s * rehearsed(lowest, s).tokens_per_s / recorded)
-}
-
 /// What is compared: name, real, stand-in, allowed share of difference, allowed difference.
 fn compared(row: &Row, sim: &Rehearsed) -> Vec<(&'static str, f64, f64, f64, f64)> {
     let ms = |s: Option<f64>| s.map_or(f64::NAN, |s| s * 1e3);
@@ -113,14 +76,14 @@ fn compared(row: &Row, sim: &Rehearsed) -> Vec<(&'static str, f64, f64, f64, f64
 
 #[test]
 fn later_runs_are_met_within_their_bands() {
-    let rows = recorded();
+    let rows = rows(include_str!("../captures/sim/held-out.csv"));
     let mut tally = Tally::default();
     println!(
         "| run | server | streams | slower | running | waiting | kv | kv max | preemptions | hit rate | tokens/s | ttft p50 ms \
          | gap p50 ms | queue ms |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     );
     for row in &rows {
-        let slow = slowness(&rows, row.run);
+        let slow = slowness(&rows, row.run, rehearsed);
         let lowest = rows.iter().filter(|r| r.run == row.run).map(Row::streams).min() == Some(row.streams());
         let sim = rehearsed(row, slow);
         let mut line = format!("| {} | {} | {} | {slow:.2} |", row.run, row.server, row.streams());

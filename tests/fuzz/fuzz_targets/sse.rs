@@ -3,7 +3,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll::load::client::blank_timeline;
 use plimsoll::load::stream::{Answer, BodyEnd, Transcript};
 use plimsoll::load::wire::http1::{self, Body, Framing};
 use plimsoll::model::request::RequestTimeline;
@@ -11,7 +10,7 @@ use plimsoll::model::time::Offset;
 
 /// What a body comes to, read in pieces of so many bytes.
 fn read(body: &[u8], piece: usize) -> (RequestTimeline, Option<Transcript>) {
-    let mut timeline = blank_timeline(0);
+    let mut timeline = RequestTimeline::blank(0);
     let mut answer = Answer::new(Some(Transcript::default()));
     // One stamp for all, so that only what was read can differ.
     let at = Offset::from_millis(1);

@@ -3,7 +3,7 @@
 
 use plimsoll::analyze;
 use plimsoll::gpu::{Depth, GpuSource};
-use plimsoll::model::recording::{Event, FORMAT, Header, Recording, TargetFacts};
+use plimsoll::model::recording::{Event, Header, Recording, TargetFacts};
 use plimsoll::model::sample::{Labels, NAME, Sample, Scrape, SourceKind};
 use plimsoll::model::step::{Load, Phase, StepPlan};
 use plimsoll::model::time::{ClockKind, Offset};
@@ -52,18 +52,11 @@ fn judged(name: &str, streams: [u32; 2], state: impl Fn(u64) -> Option<String>) 
     let library = mock.load();
     let mut fleet = open(&library, &[]);
     let mut recording = Recording::new(Header {
-        format: FORMAT.into(),
         tool_version: "test".into(),
         scenario: "test".into(),
-        scenario_toml: String::new(),
-        rule_files: Vec::new(),
-        clock: ClockKind::Simulated,
-        epoch_unix_ms: 1_767_225_600_000,
-        nonce: String::new(),
         seed: 1,
-        time_scale: 1.0,
         target: TargetFacts { url: "http://127.0.0.1:8000".into(), ..TargetFacts::default() },
-        server_command: None,
+        ..Header::blank(ClockKind::Simulated, 1_767_225_600_000)
     });
     let at = |s: u64| Offset::from_millis(s * 1_000);
     for (i, [begin, from, to]) in STEPS.into_iter().enumerate() {

@@ -30,6 +30,9 @@ pub(super) struct Part {
     pub(super) samples: bool,
 }
 
+/// When a step ends that the engine froze in for good.
+const NEVER: Offset = Offset(u64::MAX);
+
 /// A step that was scheduled.
 #[derive(Debug)]
 struct Batch {
@@ -179,7 +182,7 @@ impl Engine {
     /// Time in which steps ran until `at`, each times its share of the clock, s.
     pub(super) fn worked_s(&self, at: Offset) -> f64 {
         // Steps that were scheduled ahead have not run yet.
-        let ending = self.in_flight.iter().filter(|b| b.ends.0 < u64::MAX);
+        let ending = self.in_flight.iter().filter(|b| b.ends < NEVER);
         let ahead: Duration = ending.map(|b| b.ends.since(b.starts.max(at))).sum();
         (self.worked_s - ahead.as_secs_f64() * self.clock).max(0.0)
     }
@@ -232,7 +235,8 @@ impl Engine {
     /// do and no step could be made of it.
     fn fill(&mut self, faults: &Faults) -> bool {
         let depth = if self.spec.async_scheduling { 2 } else { 1 };
-        while self.in_flight.len() < depth {
+        // Behind a step that never ends nothing is scheduled: it would begin at no time there is.
+        while self.in_flight.len() < depth && self.in_flight.back().is_none_or(|b| b.ends < NEVER) {
             if self.running.is_empty() && self.waiting.is_empty() && !self.gone {
                 return true;
             }
@@ -248,11 +252,11 @@ impl Engine {
             let us = self.cost.step_us(&load, faults.clock(starts), self.seed, self.steps) as f64;
             let slower = faults.slow_factor(starts) * self.cost.pace(starts, self.seed);
             let ends = Offset(starts.0 + (us * slower).round() as u64);
-            let ends = faults.thawed(starts, ends).unwrap_or(Offset(u64::MAX));
+            let ends = faults.thawed(starts, ends).unwrap_or(NEVER);
             self.note_busy(starts, ends);
             self.clock = faults.clock(starts);
             // A frozen step never ends, and draws no power for ever.
-            if ends.0 < u64::MAX {
+            if ends < NEVER {
                 self.worked_s += ends.since(starts).as_secs_f64() * self.clock;
             }
             self.in_flight.push_back(Batch { starts, ends, parts });

@@ -327,6 +327,20 @@ fn a_frozen_engine_makes_no_step() {
 }
 
 #[test]
+fn an_engine_that_is_frozen_for_good_schedules_nothing_behind_the_step_it_froze_in() {
+    for ahead in [false, true] {
+        let mut e = engine(|s| s.async_scheduling = ahead);
+        let at = std::time::Duration::from_millis(25);
+        let faults = Faults(vec![Fault { at, lasts: None, kind: FaultKind::Freeze }]);
+        e.submit(ask(1, 5, 9), ms(0));
+        let outputs: Vec<StepOutput> = std::iter::from_fn(|| e.advance(ms(10_000), &faults)).collect();
+        assert_eq!(outputs.last().unwrap().at, ms(25), "{ahead}");
+        e.submit(ask(2, 5, 9), ms(20_000));
+        assert!(e.advance(ms(30_000), &faults).is_none(), "{ahead}");
+    }
+}
+
+#[test]
 fn the_cache_is_reset_only_while_nothing_holds_it() {
     let mut e = engine(|_| {});
     e.submit(ask(1, 40, 5), ms(0));

@@ -5,7 +5,7 @@
 //! runs it. The confusion matrix is printed by
 //!
 //! ```text
-//! cargo test --release --test ground_truth -- --ignored --nocapture
+//! cargo test --release --test ground_truth -- --nocapture
 //! ```
 
 #![allow(
@@ -325,7 +325,6 @@ fn matrix(rows: &BTreeMap<(usize, String), BTreeMap<String, usize>>) -> String {
 }
 
 #[test]
-#[ignore = "300 whole runs: a proof of its own, in release"]
 fn every_cause_is_named() {
     let folder = std::env::temp_dir().join(format!("plimsoll-truth-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -9,6 +9,7 @@ use super::client::{self, Flight, error_words};
 use super::target::Target;
 use super::tokens;
 use super::url::{BaseUrl, UrlError};
+use super::wire;
 use crate::model::request::{FailureClass, Outcome, RequestTimeline};
 use crate::model::time::Clock;
 use crate::workload::{FIRST_WORD, Message, Prompt, Role, Workload};
@@ -28,10 +29,12 @@ pub enum ProbeError {
         hint: String,
     },
     /// Nobody answers there.
-    #[error("cannot reach {url}: {detail}")]
+    #[error("cannot reach {url}{}: {detail}", .proxy.as_ref().map_or_else(String::new, |p| format!(" through the proxy {p}")))]
     Unreachable {
         /// Base URL.
         url: String,
+        /// The proxy of the environment that stands between, as `host:port`.
+        proxy: Option<String>,
         /// The system's words.
         detail: String,
     },
@@ -111,6 +114,9 @@ impl ProbeError {
         match self {
             ProbeError::Url(_) => "give the address that the server prints at its start".into(),
             ProbeError::Setting { hint, .. } => hint.clone(),
+            ProbeError::Unreachable { proxy: Some(_), .. } => {
+                "the proxy comes from http_proxy, https_proxy or all_proxy; name the server in no_proxy to go around it".into()
+            }
             ProbeError::Unreachable { .. } => "is the server up, and the port right? try `curl URL/v1/models`".into(),
             ProbeError::WrongUrl { .. } => "give the API's base, with or without /v1, such as http://127.0.0.1:8000".into(),
             ProbeError::WrongKey { .. } => {
@@ -230,9 +236,11 @@ async fn models(spec: &TargetSpec, target: &mut Target) -> Result<(), ProbeError
     }
     let address = target.base.api("models");
     let url = address.to_string();
-    let response = target.http.get(address).send().await;
+    let response = target.http.get(address.clone()).send().await;
+    let proxy = wire::proxy(&target.base, &address);
     let unreachable = |e: reqwest::Error| ProbeError::Unreachable {
         url: target.facts.url.clone(),
+        proxy: proxy.clone(),
         detail: client::transport_failure(&e, FailureClass::Connect).1,
     };
     let response = response.map_err(unreachable)?;
@@ -319,7 +327,8 @@ async fn completion(target: &mut Target, clock: &Clock) -> Result<(), ProbeError
                 return Err(ProbeError::WrongUrl { url, detail: detail.clone() });
             }
             (FailureClass::Connect, _) => {
-                return Err(ProbeError::Unreachable { url: target.facts.url.clone(), detail: detail.clone() });
+                let proxy = wire::proxy(&target.base, &target.base.api("chat/completions"));
+                return Err(ProbeError::Unreachable { url: target.facts.url.clone(), proxy, detail: detail.clone() });
             }
             (_, Some(status)) => return Err(ProbeError::Refused { status: *status, detail: detail.clone() }),
             (class, None) => return Err(ProbeError::BadAnswer { class: *class, detail: detail.clone() }),

@@ -77,9 +77,9 @@ impl Target {
         let headers = headers(spec, &base, key)?;
         let url = base.api("chat/completions");
         let lateness = Arc::<Lateness>::default();
-        let wire = match wire::is_proxied(&base, &url) {
-            true => None,
-            false => Some(Arc::new(Wire::new(spec, &base, &url, &headers, addresses, lateness.clone())?)),
+        let wire = match wire::proxy(&base, &url) {
+            Some(_) => None,
+            None => Some(Arc::new(Wire::new(spec, &base, &url, &headers, addresses, lateness.clone())?)),
         };
         let http = client(spec, &base, headers, addresses)?;
         let metrics_url = match spec.metrics_page(&base)? {

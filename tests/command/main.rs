@@ -8,5 +8,6 @@ mod gate;
 mod gpu;
 mod killed;
 mod launch;
+mod proxy;
 mod secrets;
 mod watch;

@@ -199,11 +199,17 @@ impl Wire {
     }
 }
 
-/// Whether a proxy of the environment stands between us and `url`. What is on this machine is never asked of one.
-pub fn is_proxied(base: &BaseUrl, url: &Url) -> bool {
+/// The proxy of the environment that stands between us and `url`, as `host:port` without credentials. What is on this
+/// machine is never asked of one.
+pub fn proxy(base: &BaseUrl, url: &Url) -> Option<String> {
     use hyper_util::client::proxy::matcher::Matcher;
-    let to = url.as_str().parse::<http::Uri>();
-    !base.is_loopback() && to.is_ok_and(|to| Matcher::from_env().intercept(&to).is_some())
+    if base.is_loopback() {
+        return None;
+    }
+    let to = url.as_str().parse::<http::Uri>().ok()?;
+    let through = Matcher::from_env().intercept(&to)?;
+    let host = through.uri().host().unwrap_or_default();
+    Some(through.uri().port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
 }
 
 /// The head of a streaming request, up to the value of `content-length`.

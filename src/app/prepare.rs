@@ -62,7 +62,9 @@ impl Prepared {
         rules.check_windows(timing).map_err(refuse)?;
         let needed = rules.step_length(timing);
         let longest_rule = needed.map(|(_, rule)| rule.to_owned());
-        let hold = needed.map_or(SHORTEST, |(length, _)| length);
+        // Where nothing is judged, a step may be as short as one likes.
+        let unjudged = scenario.ladder.hold.unwrap_or(SHORTEST).min(SHORTEST);
+        let hold = needed.map_or(unjudged, |(length, _)| length);
         let lengths = StepLengths::new(&scenario.ladder, hold).map_err(|says| {
             let hint = longest_rule.as_ref().map_or_else(String::new, |rule| {
                 format!("the longest is {rule}; leave out hold, or use time_scale for experiments")

@@ -179,7 +179,7 @@ fn the_prediction_stands_beside_the_measurement() {
 fn the_cause_of_each_ladder_is_named() {
     // Run, rows, blocks of 32 tokens with the null block, prompt and answer in tokens, first alert, right pair.
     type Ladder = (&'static str, &'static str, [u32; 3], &'static str, &'static str);
-    let ladders: [Ladder; 11] = [
+    let ladders: [Ladder; 15] = [
         (
             "sequence-limit-1",
             include_str!("real_runs/sequence-limit-1.csv"),
@@ -244,6 +244,34 @@ fn the_cause_of_each_ladder_is_named() {
             [8192, 1500, 48],
             "InterTokenLatencyP99",
             "PrefillStalls",
+        ),
+        (
+            "prefill-stalls-2",
+            include_str!("real_runs/prefill-stalls-2.csv"),
+            [8192, 2500, 32],
+            "InterTokenLatencyP99",
+            "PrefillStalls",
+        ),
+        (
+            "prefill-stalls-3",
+            include_str!("real_runs/prefill-stalls-3.csv"),
+            [8192, 1500, 48],
+            "InterTokenLatencyP99",
+            "PrefillStalls",
+        ),
+        (
+            "token-budget-4",
+            include_str!("real_runs/token-budget-4.csv"),
+            [4096, 2000, 8],
+            "RequestsWaiting",
+            "TokenBudget",
+        ),
+        (
+            "sequence-limit-5",
+            include_str!("real_runs/sequence-limit-5.csv"),
+            [8192, 64, 64],
+            "RequestsWaiting",
+            "SequenceLimited",
         ),
     ];
     let mut wrong = Vec::new();

@@ -15,7 +15,7 @@ use crate::model::sample::SourceKind;
 use crate::model::step::{CutShort, Phase, StepSpan};
 use crate::model::time::ClockKind;
 use crate::model::verdict::{
-    AlertState, AlertVerdict, Caveat, Explanation, FirstAlert, Prediction, RunOutcome, SCHEMA, Slo, StepOutcome,
+    AlertState, AlertVerdict, Cause, Caveat, Explanation, FirstAlert, Prediction, RunOutcome, SCHEMA, Slo, StepOutcome,
     StepVerdict, Target, Tool, Verdict,
 };
 use crate::promql::Reading;
@@ -237,7 +237,7 @@ impl<'a> Analysis<'a> {
             duration_s: recording.last.as_secs_f64(),
             stopped: recording.ended.map(|e| e.reason),
             outcome,
-            other_alerts: self.others(&steps, first_alert.as_ref()),
+            other_alerts: self.others(&judge, &steps, first_alert.as_ref()),
             first_alert,
             highest_clean_concurrency: clean,
             lowest_firing_concurrency: firing,
@@ -303,20 +303,25 @@ impl<'a> Analysis<'a> {
             pending_at_s: alert.pending_at_s,
             fired_at_s: alert.fired_at_s.unwrap_or(step.measured_s[1]),
             summary: self.judge.summary(alert),
+            because: None,
         }
     }
 
-    /// Every other alert, at the lowest level at which it fired, by onset.
-    fn others(&self, steps: &[StepVerdict], first: Option<&FirstAlert>) -> Vec<FirstAlert> {
+    /// Every other alert, at the lowest level at which it fired, by onset, with the pair that explains it.
+    fn others(&self, judge: &Judge<'_>, steps: &[StepVerdict], first: Option<&FirstAlert>) -> Vec<FirstAlert> {
         let mut seen: BTreeMap<&str, FirstAlert> = BTreeMap::new();
-        let mut by_level: Vec<&StepVerdict> = steps.iter().collect();
-        by_level.sort_by(|a, b| a.concurrency.total_cmp(&b.concurrency));
-        for step in by_level {
+        let mut by_level: Vec<(usize, &StepVerdict)> = steps.iter().enumerate().collect();
+        by_level.sort_by(|(_, a), (_, b)| a.concurrency.total_cmp(&b.concurrency));
+        for (at, step) in by_level {
             for alert in step.alerts.iter().filter(|a| a.state == AlertState::Firing) {
                 if first.is_some_and(|f| f.alert == alert.alert) {
                     continue;
                 }
-                seen.entry(&alert.alert).or_insert_with(|| self.named(step, alert));
+                seen.entry(&alert.alert).or_insert_with(|| {
+                    let why = self.explain(judge, at, alert).filter(|e| e.pair != diagnose::UNEXPLAINED);
+                    let because = why.map(|e| Cause { pair: e.pair, summary: e.summary });
+                    FirstAlert { because, ..self.named(step, alert) }
+                });
             }
         }
         let mut out: Vec<FirstAlert> = seen.into_values().collect();

@@ -29,6 +29,9 @@ use rank::{Candidate, Ranking};
 pub use predict::predict;
 pub use remarks::{Remarks, remarks};
 
+/// What stands for a pair where none holds for long enough.
+pub const UNEXPLAINED: &str = "Unexplained";
+
 /// A pair that held less than this share of the time explains nothing.
 pub const LEAST_SHARE: f64 = 0.5;
 
@@ -169,13 +172,13 @@ fn unexplained(judge: &Judge<'_>, span: &StepSpan, numbers: &Numbers, ranking: &
         format!("no pair of metrics held for long enough; what moved most: {}", names.join("; "))
     };
     Explanation {
-        pair: "Unexplained".into(),
+        pair: UNEXPLAINED.into(),
         resource: None,
         summary,
         confidence: Confidence::Low,
         evidence: moved,
-        runner_up: ranking.runner_up.as_ref().map(|c| ruled_out(numbers, c, "Unexplained")),
-        ruled_out: ranking.others.iter().map(|c| ruled_out(numbers, c, "Unexplained")).collect(),
+        runner_up: ranking.runner_up.as_ref().map(|c| ruled_out(numbers, c, UNEXPLAINED)),
+        ruled_out: ranking.others.iter().map(|c| ruled_out(numbers, c, UNEXPLAINED)).collect(),
         advice: Vec::new(),
     }
 }

@@ -170,6 +170,18 @@ pub struct FirstAlert {
     pub fired_at_s: f64,
     /// The rule's own `summary` annotation, filled in.
     pub summary: Option<String>,
+    /// The pair that explains it, for an alert that was not the first; `None` too where no pair does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<Cause>,
+}
+
+/// A pair, and what it says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Cause {
+    /// Name of the pair rule.
+    pub pair: String,
+    /// One sentence with the numbers in it.
+    pub summary: String,
 }
 
 /// Why.

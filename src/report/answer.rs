@@ -258,8 +258,14 @@ fn moments(v: &Verdict, a: &FirstAlert) -> String {
     out + &format!(", firing from {}", instant(a.fired_at_s))
 }
 
+/// With its own cause, where that is another than the first alert's.
 fn other(v: &Verdict, a: &FirstAlert) -> String {
-    format!("{} at {}: {}", plain(&a.alert), level(v, a.concurrency), moments(v, a))
+    let mut out = format!("{} at {}: {}", plain(&a.alert), level(v, a.concurrency), moments(v, a));
+    let known = v.explanation.as_ref().map(|e| e.pair.as_str());
+    if let Some(why) = a.because.as_ref().filter(|why| Some(why.pair.as_str()) != known) {
+        out += &format!("; because {} ({})", plain(&why.summary), plain(&why.pair));
+    }
+    out
 }
 
 /// An observation, with its numbers where the words do not give them.

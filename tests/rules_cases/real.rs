@@ -179,7 +179,7 @@ fn the_prediction_stands_beside_the_measurement() {
 fn the_cause_of_each_ladder_is_named() {
     // Run, rows, blocks of 32 tokens with the null block, prompt and answer in tokens, first alert, right pair.
     type Ladder = (&'static str, &'static str, [u32; 3], &'static str, &'static str);
-    let ladders: [Ladder; 15] = [
+    let ladders: [Ladder; 17] = [
         (
             "sequence-limit-1",
             include_str!("real_runs/sequence-limit-1.csv"),
@@ -196,6 +196,8 @@ fn the_cause_of_each_ladder_is_named() {
         ),
         ("pool-full-1", include_str!("real_runs/pool-full-1.csv"), [64, 409, 64], "RequestsWaiting", "PoolLimited"),
         ("pool-full-3", include_str!("real_runs/pool-full-3.csv"), [64, 700, 32], "RequestsWaiting", "PoolLimited"),
+        ("pool-full-4", include_str!("real_runs/pool-full-4.csv"), [40, 500, 24], "RequestsWaiting", "PoolLimited"),
+        ("pool-full-5", include_str!("real_runs/pool-full-5.csv"), [40, 200, 24], "RequestsWaiting", "PoolLimited"),
         (
             "preemptions-1",
             include_str!("real_runs/preemptions-1.csv"),

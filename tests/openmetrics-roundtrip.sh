@@ -8,8 +8,8 @@
 # a few more) at instants all over the run, to 1e-9. Instants within five minutes of a failed
 # scrape are left out: staleness markers cannot be said in OpenMetrics.
 #
-# Takes `prometheus` and `promtool` from the PATH; where they are missing, unpacks the Debian
-# package into a temporary folder, so that no service is installed or started. PLIMSOLL names
+# Takes `prometheus` and `promtool` from the PATH; where they are missing, unpacks the Debian packages of those names into
+# a temporary folder (tests/prometheus.sh), so that no service is installed or started. PLIMSOLL names
 # the binary (default: target/release/plimsoll). Needs python3 for the comparison.
 set -euo pipefail
 
@@ -21,17 +21,16 @@ plimsoll=${PLIMSOLL:-$here/target/release/plimsoll}
 work=$(mktemp -d)
 server=
 cleanup() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null || true
-    [ -z "$server" ] || wait "$server" 2>/dev/null || true
+    if [ -n "$server" ] && kill "$server" 2>/dev/null; then
+        # It says that it was ended by us, which is no failure.
+        wait "$server" 2>/dev/null || [ $? -ge 128 ] || echo "Prometheus ended badly" >&2
+    fi
     rm -rf "$work"
 }
 trap cleanup EXIT
 
-if ! command -v promtool >/dev/null || ! command -v prometheus >/dev/null; then
-    echo "unpacking Debian's prometheus into a temporary folder"
-    (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg -x prometheus_*.deb unpacked)
-    PATH=$work/unpacked/usr/bin:$PATH
-fi
+. "$here/tests/prometheus.sh"
+prometheus_onto_path "$work/packages"
 
 "$plimsoll" export openmetrics "$dir" --output "$work/all.om"
 echo "exported $(grep -vc '^#' "$work/all.om") samples"

@@ -11,8 +11,8 @@
 # tried too: it must not pass with longer `for`s.
 #
 # PROMTOOL names the binary. Without it `promtool` is taken from the PATH; where it is missing, the Debian
-# package is unpacked into a temporary folder, so that no service is installed or started. Prometheus 3.x:
-#   apt-get download prometheus/testing   (or any release of Prometheus), and PROMTOOL=…/promtool
+# packages `prometheus` and `promtool` are unpacked into a temporary folder (tests/prometheus.sh), so that no service is
+# installed or started. For another version of Prometheus unpack that one, and name it in PROMTOOL.
 # PLIMSOLL names the binary (default: target/release/plimsoll).
 set -euo pipefail
 
@@ -24,11 +24,10 @@ plimsoll=${PLIMSOLL:-$here/target/release/plimsoll}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-promtool=${PROMTOOL:-$(command -v promtool || true)}
-if [ -z "$promtool" ]; then
-    echo "unpacking Debian's prometheus into a temporary folder"
-    (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg -x prometheus_*.deb unpacked)
-    promtool=$work/unpacked/usr/bin/promtool
+promtool=${PROMTOOL:-promtool}
+if [ -z "${PROMTOOL:-}" ]; then
+    . "$here/tests/prometheus.sh"
+    prometheus_onto_path "$work/packages"
 fi
 "$promtool" --version 2>&1 | head -1
 
@@ -38,6 +37,11 @@ fi
 grep -q '> 0\.25"$' "$work/limits.yml" || { echo "the limit of --slo is not in the printed rules" >&2; exit 1; }
 "$promtool" check rules "$work/limits.yml"
 
+# count PATTERN FILE: how many lines hold it.
+count() {
+    awk -v pattern="$1" '$0 ~ pattern { n++ } END { print n + 0 }' "$2"
+}
+
 # prove NAME RESULT_DIR [--rules FILE]
 prove() {
     local folder=$work/$1 dir=$2
@@ -46,10 +50,10 @@ prove() {
     "$plimsoll" rules "$@" >"$folder/rules.yml"
     shift
     "$plimsoll" rules --tests "$dir" "$@" >"$folder/tests.yml"
-    echo "$dir $*: $(grep -c '^      - series:' "$folder/tests.yml") series," \
-        "$(grep -c 'exp_alerts: \[\]' "$folder/tests.yml" || true) checks that nothing fires," \
-        "$(grep -c 'exp_labels:' "$folder/tests.yml" || true) alerts that fire," \
-        "$(grep -c 'exp_samples:' "$folder/tests.yml" || true) pending"
+    echo "$dir $*: $(count '^      - series:' "$folder/tests.yml") series," \
+        "$(count 'exp_alerts: \\[\\]' "$folder/tests.yml") checks that nothing fires," \
+        "$(count 'exp_labels:' "$folder/tests.yml") alerts that fire," \
+        "$(count 'exp_samples:' "$folder/tests.yml") pending"
     grep '^  # ' "$folder/tests.yml"
     "$promtool" check rules "$folder/rules.yml"
     "$promtool" test rules "$folder/tests.yml"

@@ -11,9 +11,10 @@ use crate::ladder::{Next, Past};
 use crate::load::{HealthWatch, Loader};
 use crate::model::recording::{Ended, Event, Recording, StopReason};
 use crate::model::request::{FailureClass, Outcome};
-use crate::model::step::{CutShort, StepPlan};
+use crate::model::step::{CutShort, StepPlan, StepSpan};
 use crate::model::time::{Clock, Offset};
 use crate::model::verdict::StepVerdict;
+use crate::rules::{Fired, Follow};
 use crate::scrape::{Pages, Poller};
 
 use super::launch::{self, Server};
@@ -51,6 +52,8 @@ pub struct Live<'a> {
     pub server: Option<&'a mut Server>,
     /// Who resets the prefix cache, if that is asked for.
     pub reset: Option<PrefixReset>,
+    /// Who evaluates the alerts as the scrapes come.
+    pub follow: Follow<'a>,
     /// Who tells how it goes.
     pub progress: Progress,
 }
@@ -219,11 +222,33 @@ impl Live<'_> {
         };
         let end = self.clock.now();
         self.tape.put(Event::StepEnded { at: end, step: plan.step, cut_short }).await?;
-        Ok((self.judge(plan.step)?.0, cut_short))
+        // All that was sent before is in by now.
+        let fired = self.follow.settle(&self.tape.recording, self.loader.in_flight(), end);
+        self.tell(fired);
+        Ok((self.judge(plan.step)?, cut_short))
     }
 
-    /// The verdict of a step as things stand, and how many observations its rules lack.
-    fn judge(&mut self, step: u32) -> anyhow::Result<(StepVerdict, u64)> {
+    /// The verdict of a step that has ended.
+    fn judge(&mut self, step: u32) -> anyhow::Result<StepVerdict> {
+        self.analyzed(step, |analysis, _, span| analysis.step(span))
+    }
+
+    /// How many observations the rules of a step still lack, as things stand. What its alerts have done so far is known
+    /// already.
+    fn missing(&mut self, step: u32) -> anyhow::Result<u64> {
+        self.analyzed(step, |analysis, follow, span| {
+            let fires = follow.fires(analysis.judge(), span.step, span.measured.end);
+            // A threshold that cannot be decided yet waits as a quantile rule does.
+            analysis.judge().observations_missing(span, fires).max(u64::from(analysis.gate_undecided(span)))
+        })
+    }
+
+    /// Looks at a step as things stand, what is in flight included.
+    fn analyzed<T>(
+        &mut self,
+        step: u32,
+        look: impl FnOnce(&Analysis<'_>, &Follow<'_>, &StepSpan) -> T,
+    ) -> anyhow::Result<T> {
         let recording = &mut self.tape.recording;
         // What is in flight belongs to the step too; it is taken out again, since it is recorded when it ends.
         let ended = recording.requests.len();
@@ -232,16 +257,28 @@ impl Live<'_> {
         span.measured.end = span.measured.end.min(self.clock.now());
         let store = analyze::store(recording, &self.prepared.scenario);
         let analysis = Analysis::new(recording, &self.prepared.scenario, &self.prepared.rules, &store);
-        let verdict = analysis.step(&span);
-        // A threshold that cannot be decided yet waits as a quantile rule does.
-        let undecided = u64::from(analysis.gate_undecided(&span));
-        let missing = analysis.observations_missing(&span, &verdict).max(undecided);
+        let found = look(&analysis, &self.follow, &span);
         recording.requests.truncate(ended);
-        Ok((verdict, missing))
+        Ok(found)
     }
 
-    fn missing(&mut self, step: u32) -> anyhow::Result<u64> {
-        Ok(self.judge(step)?.1)
+    /// Makes the rounds of evaluation that are due, and notes what has fired since the last look.
+    fn follow(&mut self) {
+        let fired = self.follow.look(&self.tape.recording, self.loader.in_flight(), self.clock.now());
+        self.tell(fired);
+    }
+
+    fn tell(&mut self, fired: Vec<Fired>) {
+        for Fired { step, at, alert } in fired {
+            let seconds = |at: Offset| format!("{} s", (at.as_secs_f64() * 1e3).round() / 1e3);
+            let since = alert.since.map(|s| format!(", pending from {}", seconds(s))).unwrap_or_default();
+            let says = format!("step {step}: {} fires{since}, firing from {}", alert.alert, seconds(at));
+            if self.progress.wants() {
+                let words = alert.summary.map(|s| format!(": {s}")).unwrap_or_default();
+                self.progress.say(&format!("        {} fires at {}{words}", alert.alert, seconds(at)));
+            }
+            self.tape.note("alert_firing", says);
+        }
     }
 
     /// Waits until `until` while the load goes on; comes back early when the run must stop.
@@ -258,6 +295,7 @@ impl Live<'_> {
                 self.lose(&says);
                 return Ok(Waited::Stop(CutShort::TargetLost));
             }
+            self.follow();
             let now = self.clock.now();
             if self.progress.wants() {
                 let shown = self.look(stretch, now);
@@ -355,6 +393,7 @@ impl Live<'_> {
             ttft_s: live.ttft_p50.map(|d| d.as_secs_f64()),
             gap_s: live.gap_p50.map(|d| d.as_secs_f64()),
             gauges: gauges(self.poller.as_ref(), self.prepared),
+            alerts: self.follow.standing(&self.tape.recording, now),
             silence: self.silence().filter(|s| s.lasts >= TELL_SILENCE_AFTER).map(|s| s.says()),
         }
     }

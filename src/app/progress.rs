@@ -10,6 +10,7 @@ use crate::model::time::{ClockKind, Offset};
 use crate::model::units::{human_seconds, prometheus_duration};
 use crate::model::verdict::{AlertState, StepOutcome, StepVerdict};
 use crate::rules::ENOUGH;
+use crate::rules::live::Standing;
 
 use super::steps::{Rest, StepLengths};
 
@@ -37,6 +38,8 @@ pub struct Now {
     pub gap_s: Option<f64>,
     /// What the server's page says.
     pub gauges: Gauges,
+    /// How the alerts stand in the step.
+    pub alerts: Vec<Standing>,
     /// That nothing comes from the server, in words.
     pub silence: Option<String>,
 }
@@ -61,6 +64,7 @@ impl Now {
             number(self.gauges.running, 0),
             number(self.gauges.kv_usage, 2),
         );
+        out += &alerts(&self.alerts);
         if !self.rest.most.is_zero() {
             let run = Rest { least: self.left + self.rest.least, most: self.left + self.rest.most };
             out += &format!("  run: {}", between(run));
@@ -70,6 +74,19 @@ impl Now {
             None => out,
         }
     }
+}
+
+/// `  RequestsWaiting fires in 42 s`: what fires or is about to, the quiet ones left out.
+fn alerts(alerts: &[Standing]) -> String {
+    let mut out = String::new();
+    for a in alerts {
+        match (a.state, a.fires_in) {
+            (AlertState::Firing, _) => out += &format!("  {} fires", a.alert),
+            (AlertState::Pending, Some(left)) => out += &format!("  {} fires in {} s", a.alert, left.as_secs()),
+            _ => {}
+        }
+    }
+    out
 }
 
 /// `6m to 1h50m left`, to the minute where it is many.
@@ -206,6 +223,7 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::sample::Labels;
 
     const S: Duration = Duration::from_secs(1);
 
@@ -220,6 +238,23 @@ mod tests {
             "  prolong   57 s left (43 of 100 observations)  5 in flight, 0 done  ttft -  gap -  \
              waiting 1  running 4  kv 0.87  run: 2m28s to 1h57m left"
         );
+        let stands = |alert: &str, state, fires_in| Standing {
+            alert: alert.into(),
+            labels: Labels::default(),
+            state,
+            since: None,
+            fires_in,
+            value: None,
+            summary: None,
+            because: None,
+        };
+        let alerts = vec![
+            stands("A", AlertState::Quiet, None),
+            stands("B", AlertState::Pending, Some(42 * S)),
+            stands("C", AlertState::Firing, None),
+        ];
+        let now = Now { alerts, ..now };
+        assert!(now.line().contains("kv 0.87  B fires in 42 s  C fires  run:"), "{}", now.line());
         let now = Now { silence: Some("1 request hangs".into()), ..now };
         assert_eq!(now.line(), "  57 s left  1 request hangs");
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::watch;
 
+use crate::analyze;
 use crate::cli::RunArgs;
 use crate::error::{Exit, Refusal};
 use crate::gpu;
@@ -16,6 +17,7 @@ use crate::model::recording::{FORMAT, Header, Recording};
 use crate::model::time::{Clock, ClockKind};
 use crate::model::verdict::{CheckState, RunOutcome, Verdict};
 use crate::record::{self, Redactor, Writer};
+use crate::rules::Follow;
 use crate::scrape::{Page, Poller};
 
 use super::launch::Server;
@@ -175,7 +177,16 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
     let options = LoadOptions { seed: scenario.seed, arrivals: scenario.arrivals, ..LoadOptions::default() };
     let health = HealthWatch::start(clock, tape.sender(), target.lateness.clone());
     let loader = Loader::new(Arc::new(target), Arc::new(workload), clock, tape.sender(), options);
-    let live = Live { prepared, clock, tape, loader, health, poller, gpu, server: server.as_mut(), reset, progress };
+    let follow = Follow::new(
+        &prepared.rules,
+        &tape.recording,
+        &analyze::targets(&scenario),
+        (analyze::reading(&scenario), analyze::timing(&scenario)),
+        poller.is_some(),
+    );
+    let server_of_ours = server.as_mut();
+    let live =
+        Live { prepared, clock, tape, loader, health, poller, gpu, server: server_of_ours, reset, follow, progress };
     let (recording, pages) = live.climb().await?;
     keep_pages(&folder, &pages)?;
     if let Some(mut server) = server {

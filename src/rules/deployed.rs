@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::model::step::Phase;
 use crate::model::verdict::AsDeployed;
-use crate::series::{Grid, View};
+use crate::series::{Grid, Store, View};
 
 use super::file::Alert;
 use super::judge::{Judge, alert_labels};
@@ -29,7 +29,7 @@ impl Judge<'_> {
         let alerts: Vec<&Alert> = self.rules.alerts().collect();
         let needed: BTreeSet<&str> = self.rules.records_behind(alerts.iter().map(|a| &a.expr));
         let mut recorder = Recorder::new(self.rules, &needed);
-        let mut overlay = self.facts.clone();
+        let mut overlay = Store::clone(&self.facts);
         let mut machines: Vec<Machine> = alerts.iter().map(|_| Machine::default()).collect();
         let mut paged: Vec<AsDeployed> = Vec::new();
 

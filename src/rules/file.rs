@@ -3,17 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use crate::model::recording::RuleFile;
 use crate::model::sample::NAME;
 use crate::model::units::parse_duration;
-use crate::promql::Expr;
+use crate::promql::{Expr, Type};
 
 use super::error::RuleError;
 use super::facts::{self, LabelFact};
 use super::rewrite::{self, Limits};
 use super::template;
+use super::wire::{self, GroupWire, RuleWire};
 
 /// The rules of a run: parsed, with the scenario's limits and time scale filled in.
 #[derive(Clone, Debug)]
@@ -155,87 +154,8 @@ impl RuleSet {
     }
 }
 
-// What stands on disk, apart from what we think with.
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileWire {
-    groups: Option<Vec<GroupWire>>,
-}
-
-#[derive(Deserialize)]
-struct KubernetesWire {
-    spec: FileWire,
-}
-
-#[derive(Deserialize)]
-struct KindWire {
-    kind: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GroupWire {
-    name: String,
-    interval: Option<String>,
-    #[serde(default, rename = "query_offset")]
-    _query_offset: Option<String>,
-    #[serde(default, rename = "limit")]
-    _limit: Option<u64>,
-    #[serde(default)]
-    labels: BTreeMap<String, Text>,
-    // The operator of Kubernetes knows this one; one Prometheus has no use for it.
-    #[serde(default, rename = "partial_response_strategy")]
-    _partial_response_strategy: Option<String>,
-    #[serde(default)]
-    rules: Vec<RuleWire>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RuleWire {
-    alert: Option<String>,
-    record: Option<String>,
-    expr: Text,
-    #[serde(rename = "for")]
-    hold: Option<String>,
-    keep_firing_for: Option<String>,
-    #[serde(default)]
-    labels: BTreeMap<String, Text>,
-    #[serde(default)]
-    annotations: BTreeMap<String, Text>,
-}
-
-/// A YAML scalar whose text we want: people write `severity: 1` and `expr: 1`.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Text {
-    Words(String),
-    Whole(i64),
-    Number(f64),
-    Flag(bool),
-}
-
-impl Text {
-    fn into_string(self) -> String {
-        match self {
-            Text::Words(t) => t,
-            Text::Whole(n) => n.to_string(),
-            Text::Number(n) => n.to_string(),
-            Text::Flag(b) => b.to_string(),
-        }
-    }
-}
-
 fn load_file(file: &RuleFile, limits: &Limits, scale: f64) -> Result<Vec<Group>, RuleError> {
-    let yaml = |e: serde_saphyr::Error| RuleError::Yaml { file: file.name.clone(), says: one_line(&e) };
-    let kind: KindWire = serde_saphyr::from_str(&file.text).map_err(yaml)?;
-    let wire = if kind.kind.as_deref() == Some("PrometheusRule") {
-        serde_saphyr::from_str::<KubernetesWire>(&file.text).map_err(yaml)?.spec
-    } else {
-        serde_saphyr::from_str::<FileWire>(&file.text).map_err(yaml)?
-    };
-    let groups = wire.groups.unwrap_or_default();
+    let groups = wire::read(file)?;
     // A file from which nothing can fire would judge everything clean.
     if groups.iter().all(|g| g.rules.is_empty()) {
         return Err(RuleError::Empty { file: file.name.clone() });
@@ -249,7 +169,7 @@ fn load_group(file: &RuleFile, wire: GroupWire, limits: &Limits, scale: f64) -> 
         return Err(place.bad("stands in a group without a name"));
     }
     let interval = wire.interval.map(|t| place.duration("interval", &t)).transpose()?;
-    let shared = texts(wire.labels);
+    let shared = wire::texts(wire.labels);
     let mut rules = Vec::new();
     for rule in wire.rules {
         rules.push(load_rule(file, &wire.name, &shared, rule, limits, scale)?);
@@ -277,20 +197,33 @@ fn load_rule(
         return Err(place.bad("has an empty name"));
     }
     let text = wire.expr.into_string();
-    let mut expr = crate::promql::parse(&text).map_err(|e| RuleError::Expr {
+    if text.trim().is_empty() {
+        return Err(place.bad("has no `expr`"));
+    }
+    let wrong = |says: String| RuleError::Expr {
         file: file.name.as_str().into(),
         line: place.line_of(&text),
         group: group.into(),
         rule: name.as_str().into(),
-        expr: text.trim().into(),
-        says: e.to_string().into(),
-    })?;
+        expr: short(&text).into(),
+        says: says.into(),
+    };
+    let mut expr = crate::promql::parse(&text).map_err(|e| wrong(e.to_string()))?;
+    // Prometheus finds that out at the first evaluation; here it would mean that the rule can never fire.
+    let made = match expr.value_type() {
+        Type::Matrix => Some("a range vector"),
+        Type::Text => Some("a string"),
+        Type::Scalar | Type::Vector => None,
+    };
+    if let Some(made) = made {
+        return Err(wrong(format!("it makes {made}, expected an instant vector or a scalar")));
+    }
     let mut labels = shared.clone();
-    labels.extend(texts(wire.labels));
+    labels.extend(wire::texts(wire.labels));
     if let Some(name) = labels.keys().find(|n| n.is_empty() || *n == NAME) {
         return Err(place.bad(&format!("sets the label `{name}`, which no rule may")));
     }
-    let annotations = texts(wire.annotations);
+    let annotations = wire::texts(wire.annotations);
 
     if wire.record.is_some() {
         if wire.hold.is_some() || wire.keep_firing_for.is_some() || !annotations.is_empty() {
@@ -329,6 +262,16 @@ fn load_rule(
         annotations,
         explains,
     }))
+}
+
+/// An expression on one line, and not more of it than a line holds.
+fn short(expr: &str) -> String {
+    const MOST: usize = 200;
+    let line = expr.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{} …", &line[..end]),
+        None => line,
+    }
 }
 
 /// Where an error is.
@@ -383,16 +326,6 @@ impl Place<'_> {
             }
         }
     }
-}
-
-fn texts(map: BTreeMap<String, Text>) -> BTreeMap<String, String> {
-    map.into_iter().map(|(k, v)| (k, v.into_string())).collect()
-}
-
-/// The parser's words on one line, with the place it names.
-fn one_line(e: &serde_saphyr::Error) -> String {
-    let words = e.without_snippet().to_string();
-    words.lines().next().unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]
@@ -477,10 +410,46 @@ groups:
             ("groups: [{name: g, rules: [{alert: A, expr: x, labels: {__name__: y}}]}]", "__name__"),
             ("groups: [{name: g, rules: [{alert: A, expr: x, for: 99999999999999999w}]}]", "too long"),
             ("groups: [{name: g, rules: [{alert: A, expr: x, for: 400y}]}]", "`for`"),
+            ("groups: [{name: g, rules: [{alert: A, expr: 'x[5m]'}]}]", "a range vector, expected an instant vector"),
+            ("groups: [{name: g, rules: [{record: a, expr: '\"s\"'}]}]", "a string, expected an instant vector"),
+            ("groups: [{name: g, rules: [{alert: A, expr: }]}]", "no `expr`"),
+            ("groups: [{name: g, rules: [{alert: A, expr: [x]}]}]", "expected a text, a number, or true or false"),
+            ("groups: [{name: g, rules: [{alert: A, alert: B, expr: x}]}]", "duplicate mapping key: alert"),
+            ("groups: [{name: g, rules: [{alert: A, expr: x}]}]\n---\ngroups: []", "several YAML documents"),
+            ("kind: ConfigMap\ndata: {}", "Kubernetes `ConfigMap`"),
+            ("kind: PrometheusRule\nmetadata: {name: x}", "missing field `spec`"),
+            (
+                "a: &a [1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n\
+              d: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\n",
+                "250000",
+            ),
+            ("groups:\n\t- name: g", "tab"),
+            ("42", "expected mapping"),
         ];
         for (text, part) in cases {
             let says = load(text).unwrap_err().to_string();
             assert!(says.contains("x.yml") && says.contains(part), "{text}: {says}");
+            assert!(!says.contains('\n') && says.len() < 500, "{text}: {says}");
         }
+        let long = format!("groups: [{{name: g, rules: [{{alert: A, expr: '{}'}}]}}]", ["x"; 5_000].join(" +\n  "));
+        let says = load(&long).unwrap_err().to_string();
+        assert!(says.contains("4096") && says.len() < 500 && !says.contains('\n'), "{says}");
+    }
+
+    #[test]
+    fn files_come_as_people_write_them() {
+        let crlf = PLAIN.replace('\n', "\r\n");
+        let bom = format!("\u{feff}{PLAIN}");
+        let marked = format!("---{PLAIN}...\n");
+        let nulls = "groups: [{name: g, rules: }, {name: 1, limit: 0, labels: , rules: [{alert: 2, expr: 3, for: , \
+                     labels: {a: , b: true}, annotations: }]}]";
+        let anchors = "groups: [{name: g, rules: [&a {alert: A, expr: x, for: 1m}, {<<: *a, alert: B}]}]";
+        for (text, alerts) in [(crlf.as_str(), 1), (&bom, 1), (&marked, 1), (nulls, 1), (anchors, 2)] {
+            let set = load(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(set.alerts().count(), alerts, "{text}");
+        }
+        let labels = &load(nulls).unwrap();
+        let labels = &labels.alerts().next().unwrap().labels;
+        assert_eq!((labels["a"].as_str(), labels["b"].as_str()), ("", "true"));
     }
 }

@@ -82,7 +82,7 @@ impl<'a> Judge<'a> {
 
     fn lens_over(&'a self, from_ms: i64, to_ms: i64, view: View<'a>, needed: &BTreeSet<&str>) -> Lens<'a> {
         let instants = self.instants(from_ms, to_ms);
-        let mut overlay = self.facts.clone();
+        let mut overlay = Store::clone(&self.facts);
         let mut recorder = Recorder::new(self.rules, needed);
         if !recorder.is_empty() {
             for &at in &instants {

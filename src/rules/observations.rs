@@ -35,7 +35,8 @@ pub(crate) fn histograms<'a>(set: &'a RuleSet, expr: &'a Expr, store: &Store) ->
     reads.map(|read| Histogram { last: last_buckets(&read, store), read }).collect()
 }
 
-/// Of each histogram that a selector finds the bucket with the highest bound.
+/// Of each histogram that a selector finds the bucket with the highest bound, which must be `+Inf`: without it no
+/// quantile can be read.
 fn last_buckets(read: &Read<'_>, store: &Store) -> Vec<SeriesId> {
     let mut last: BTreeMap<Labels, (f64, SeriesId)> = BTreeMap::new();
     for &id in read.selector.metric().map(|n| store.named(n)).unwrap_or_default() {
@@ -47,7 +48,7 @@ fn last_buckets(read: &Read<'_>, store: &Store) -> Vec<SeriesId> {
             *entry = (bound, id);
         }
     }
-    last.into_values().map(|(_, id)| id).collect()
+    last.into_values().filter(|(bound, _)| *bound == f64::INFINITY).map(|(_, id)| id).collect()
 }
 
 impl RuleSet {

@@ -9,8 +9,10 @@ use crate::series::{Store, View};
 use super::facts::LabelFact;
 use super::file::{Record, Rule, RuleSet};
 
-/// Turns the numbers that hide in labels into series, at the times of their samples.
+/// Turns the numbers that hide in labels into series, at the times of their samples: those that came since the last
+/// time that this was done with the same two stores.
 pub fn push_facts(facts: &[LabelFact], store: &Store, into: &mut Store) {
+    let mut new = Vec::new();
     for fact in facts {
         for &id in store.named(&fact.series) {
             let series = store.series(id);
@@ -20,18 +22,23 @@ pub fn push_facts(facts: &[LabelFact], store: &Store, into: &mut Store) {
                 .iter()
                 .filter(|(n, _)| matches!(*n, "job" | "instance") || fact.keep.iter().any(|k| k == n));
             let labels = Labels::new(kept.chain([(NAME, fact.becomes.as_str())]));
-            for (t, v) in store.samples(series) {
-                if crate::series::is_stale(v) {
-                    into.mark_stale(&labels, t);
-                } else {
-                    into.push(&labels, t, number + fact.add);
-                }
+            let after_ms = into.newest(&labels).unwrap_or(i64::MIN);
+            new.push((series, number + fact.add, labels, after_ms));
+        }
+    }
+    for (series, number, labels, after_ms) in new {
+        for (t, v) in store.samples_after(series, after_ms) {
+            if crate::series::is_stale(v) {
+                into.mark_stale(&labels, t);
+            } else {
+                into.push(&labels, t, number);
             }
         }
     }
 }
 
 /// Evaluates recording rules in order, each evaluation visible to the later rules.
+#[derive(Clone)]
 pub struct Recorder<'a> {
     rules: Vec<(usize, &'a Record)>,
     /// What each rule had at its previous evaluation, for staleness markers.

@@ -6,8 +6,6 @@ use crate::model::sample::{Labels, NAME};
 
 /// Bits of the NaN that Prometheus writes where a series ends.
 const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
-/// Bits of the NaN that stands for "no sample here" in a column; never leaves this folder.
-const MISSING_BITS: u64 = 0x7ff0_0000_0000_0003;
 
 /// The staleness marker: a NaN that hides its series from instant selectors and is skipped by
 /// range functions.
@@ -18,16 +16,6 @@ pub const fn stale_marker() -> f64 {
 /// Whether `value` is the staleness marker; an ordinary NaN is not.
 pub const fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE_BITS
-}
-
-/// A cell without a sample.
-pub(super) const fn missing() -> f64 {
-    f64::from_bits(MISSING_BITS)
-}
-
-/// Whether a cell holds no sample.
-pub(super) const fn is_missing(value: f64) -> bool {
-    value.to_bits() == MISSING_BITS
 }
 
 /// Place of a series in its store.
@@ -49,7 +37,7 @@ pub struct Series {
     pub(super) times: TimesId,
     /// Index into the times of the column's first cell.
     pub(super) first: usize,
-    /// The cells: values, staleness markers, or "no sample".
+    /// The cells: values or staleness markers, one for each time from the first on.
     pub(super) cells: Vec<f64>,
 }
 
@@ -149,7 +137,21 @@ impl Store {
     /// Samples of a series in order of time, staleness markers included.
     pub fn samples<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = (i64, f64)> + 'a {
         let times = &self.times[series.times.0 as usize][series.first..];
-        times.iter().copied().zip(series.cells.iter().copied()).filter(|(_, v)| !is_missing(*v))
+        times.iter().copied().zip(series.cells.iter().copied())
+    }
+
+    /// The same, of those after `after_ms` alone.
+    pub fn samples_after<'a>(&'a self, series: &'a Series, after_ms: i64) -> impl Iterator<Item = (i64, f64)> + 'a {
+        let times = &self.times[series.times.0 as usize][series.first..];
+        let from = times.partition_point(|t| *t <= after_ms).min(series.cells.len());
+        times[from..].iter().copied().zip(series.cells[from..].iter().copied())
+    }
+
+    /// Time of the newest sample of a series; `None` if it has none, or is not there.
+    pub fn newest(&self, labels: &Labels) -> Option<i64> {
+        let series = self.series(*self.by_labels.get(labels)?);
+        let last = (series.first + series.cells.len()).checked_sub(1)?;
+        self.times[series.times.0 as usize].get(last).copied()
     }
 
     /// Earliest and latest time of any sample; `None` if there is none.
@@ -181,6 +183,34 @@ impl Store {
         let bare = labels.without(|n| n == NAME);
         self.series.push(Series { labels, bare, times, first, cells });
         id
+    }
+
+    /// One more time for a list that series share, later than all that are in it.
+    pub(super) fn push_time(&mut self, times: TimesId, t_ms: i64) {
+        let list = &mut self.times[times.0 as usize];
+        debug_assert!(list.last().is_none_or(|last| *last < t_ms));
+        list.push(t_ms);
+    }
+
+    /// How many times a shared list has.
+    pub(super) fn times_len(&self, times: TimesId) -> usize {
+        self.times[times.0 as usize].len()
+    }
+
+    /// The newest time of a shared list, Unix ms.
+    pub(super) fn newest_ms(&self, times: TimesId) -> Option<i64> {
+        self.times[times.0 as usize].last().copied()
+    }
+
+    /// One more cell at the end of a column.
+    pub(super) fn push_cell(&mut self, id: SeriesId, value: f64) {
+        self.series[id.0 as usize].cells.push(value);
+    }
+
+    /// Where the next cell of a column belongs, as an index into its times.
+    pub(super) fn next_cell(&self, id: SeriesId) -> usize {
+        let series = &self.series[id.0 as usize];
+        series.first + series.cells.len()
     }
 
     /// Gives a series that shares its times a list of its own, so that it can grow alone.

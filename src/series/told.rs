@@ -4,9 +4,9 @@
 //! rules that read them fall back on its histograms.
 
 use super::client::JOB;
-use super::store::{Store, stale_marker};
-use crate::model::recording::Recording;
-use crate::model::request::ServerTimings;
+use super::store::{SeriesId, Store, TimesId, stale_marker};
+use crate::model::recording::{Health, Recording};
+use crate::model::request::{RequestTimeline, ServerTimings};
 use crate::model::sample::{Labels, NAME};
 use crate::model::time::Offset;
 
@@ -60,11 +60,77 @@ pub(super) fn add(store: &mut Store, recording: &Recording, instants: &[Offset],
     store.add_series(labels(LAG), times, 0, cells.collect());
 }
 
+/// The same while the run goes on, one more instant at a time.
+pub(super) struct Growing {
+    instance: String,
+    times: TimesId,
+    /// Sum and number of what was told so far, with their series once there is anything.
+    told: [(f64, f64, Option<[SeriesId; 2]>); 3],
+    lag: Option<SeriesId>,
+}
+
+impl Growing {
+    /// Nothing told yet; `times` are those of the instants.
+    pub(super) fn new(instance: &str, times: TimesId) -> Growing {
+        Growing { instance: instance.into(), times, told: [(0.0, 0.0, None); 3], lag: None }
+    }
+
+    /// One more instant, whose time the store has already, with the requests that ended since the one before.
+    pub(super) fn add<'r>(
+        &mut self,
+        store: &mut Store,
+        at: Offset,
+        ended: impl Iterator<Item = &'r RequestTimeline>,
+        health: &[Health],
+        keep: impl Fn(&str) -> bool,
+    ) {
+        let labels = |name: &str| Labels::new([(NAME, name), ("job", JOB), ("instance", self.instance.as_str())]);
+        let mut ended: Vec<&RequestTimeline> = ended.filter(|r| r.server.is_some()).collect();
+        ended.sort_by_key(|r| r.finished);
+        // The instants before this one.
+        let past = store.times_len(self.times) - 1;
+        for ((name, pick), (sum, n, ids)) in TOLD.iter().zip(&mut self.told) {
+            for v in ended.iter().filter_map(|r| r.server.as_ref().and_then(pick)) {
+                *sum += v;
+                *n += 1.0;
+            }
+            match ids {
+                Some([of_sum, of_count]) => {
+                    store.push_cell(*of_sum, *sum);
+                    store.push_cell(*of_count, *n);
+                }
+                None if *n > 0.0 => {
+                    let mut begin = |part: &str, value: f64| {
+                        let mut cells = vec![0.0; past];
+                        cells.push(value);
+                        store.add_series(labels(&format!("{name}_{part}")), self.times, 0, cells)
+                    };
+                    if ["sum", "count"].iter().any(|part| keep(&format!("{name}_{part}"))) {
+                        *ids = Some([begin("sum", *sum), begin("count", *n)]);
+                    }
+                }
+                None => {}
+            }
+        }
+        let upto = health.partition_point(|h| h.at <= at);
+        let lag = health[..upto].iter().rev().find_map(|h| h.lag_max_us).map(|us| us as f64 / 1e6);
+        match (self.lag, lag) {
+            (Some(id), lag) => store.push_cell(id, lag.unwrap_or(stale_marker())),
+            (None, Some(lag)) if keep(LAG) => {
+                let mut cells = vec![stale_marker(); past];
+                cells.push(lag);
+                self.lag = Some(store.add_series(labels(LAG), self.times, 0, cells));
+            }
+            (None, _) => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::recording::{Event, Header, Health};
-    use crate::model::request::{Outcome, RequestTimeline};
+    use crate::model::recording::{Event, Header};
+    use crate::model::request::Outcome;
     use crate::model::time::ClockKind;
 
     fn recording() -> Recording {

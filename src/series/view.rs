@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::store::{Series, Store, is_missing, is_stale};
+use super::store::{Series, Store, is_stale};
 
 /// The instants at which a production Prometheus would scrape: `phase_ms + k * interval_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct View<'a> {
     from_ms: i64,
     /// For each list of times, which of them are seen; empty without a grid. Shared by clones.
     chosen: Arc<[Chosen]>,
-    overlay: Option<&'a Store>,
+    overlays: [Option<&'a Store>; 2],
 }
 
 /// Which times of a list are seen, by index and by value.
@@ -49,7 +49,7 @@ struct Chosen {
 impl<'a> View<'a> {
     /// All of a store.
     pub fn whole(store: &'a Store) -> View<'a> {
-        View { store, from_ms: i64::MIN, chosen: Arc::new([]), overlay: None }
+        View { store, from_ms: i64::MIN, chosen: Arc::new([]), overlays: [None; 2] }
     }
 
     /// A store without the samples from before `from_ms`.
@@ -63,11 +63,12 @@ impl<'a> View<'a> {
         View { chosen, ..View::since(store, from_ms) }
     }
 
-    /// The same with a second store laid over it, seen whole: what recording rules have
-    /// computed so far. Where both hold a metric name, the series of both are seen.
+    /// The same with a further store laid over it, seen whole: facts, or what recording rules have computed so far.
+    /// Where several hold a metric name, the series of all are seen. A third one takes the place of the second.
     #[must_use]
     pub fn with_overlay(self, overlay: &'a Store) -> View<'a> {
-        View { overlay: Some(overlay), ..self }
+        let overlays = [self.overlays[0].or(Some(overlay)), self.overlays[0].and(Some(overlay))];
+        View { overlays, ..self }
     }
 
     /// The store below.
@@ -83,7 +84,8 @@ impl<'a> View<'a> {
     /// The stores to look for series in.
     pub(crate) fn stores(&self) -> impl Iterator<Item = Layer<'a, '_>> + '_ {
         let base = Layer { store: self.store, from_ms: self.from_ms, chosen: &self.chosen, last: None };
-        let over = self.overlay.map(|store| Layer { store, from_ms: i64::MIN, chosen: &[], last: None });
+        let over = self.overlays.into_iter().flatten();
+        let over = over.map(|store| Layer { store, from_ms: i64::MIN, chosen: &[], last: None });
         std::iter::once(base).chain(over)
     }
 }
@@ -107,7 +109,7 @@ impl Layer<'_, '_> {
         (from..to).rev().find_map(|i| {
             let i = chosen.map_or(i, |c| c.index[i] as usize);
             let v = *series.cells.get(i.checked_sub(series.first)?)?;
-            (!is_missing(v)).then(|| (times[i], v))
+            Some((times[i], v))
         })
     }
 
@@ -117,7 +119,6 @@ impl Layer<'_, '_> {
         let times = &self.store.times[series.times.0 as usize];
         let mut take = |i: usize| {
             if let Some(&v) = i.checked_sub(series.first).and_then(|cell| series.cells.get(cell))
-                && !is_missing(v)
                 && !is_stale(v)
             {
                 out.push((times[i], v));

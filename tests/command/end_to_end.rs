@@ -90,6 +90,7 @@ fn the_quickstart_finds_the_pool_and_gives_the_same_bytes_twice_and_from_its_rec
     assert_eq!((found.highest_clean_concurrency, alert.concurrency), (Some(4.0), 5.0));
     assert_eq!(found.confirmed, Some(true));
 
+    told_while_it_went_on(&first, &found);
     same(&first, &second);
     let answer = |output: &Output, dir: &Path| String::from_utf8_lossy(&output.stdout).replace(path(dir), "DIR");
     assert_eq!(answer(&one, &first), answer(&two, &second));
@@ -97,6 +98,26 @@ fn the_quickstart_finds_the_pool_and_gives_the_same_bytes_twice_and_from_its_rec
     let again = plimsoll(&["judge", path(&second)]);
     assert_eq!(again.status.code(), Some(0));
     same(&first, &second);
+}
+
+/// What was told to fire while the run went on is what the final verdict says, with the same times.
+fn told_while_it_went_on(dir: &Path, found: &Verdict) {
+    let recording = plimsoll::record::read(dir).expect("a recording");
+    let told = recording.notes.iter().filter(|n| n.code == "alert_firing");
+    let mut told: Vec<String> = told.map(|n| n.says.clone()).collect();
+    let fired = found.steps.iter().flat_map(|s| s.alerts.iter().map(move |a| (s.step, a)));
+    let seconds = |s: Option<f64>| (s.expect("a time") * 1e3).round() / 1e3;
+    let mut final_ones: Vec<String> = fired
+        .filter(|(_, a)| a.state == plimsoll::model::verdict::AlertState::Firing)
+        .map(|(step, a)| {
+            let (pending, firing) = (seconds(a.pending_at_s), seconds(a.fired_at_s));
+            format!("step {step}: {} fires, pending from {pending} s, firing from {firing} s", a.alert)
+        })
+        .collect();
+    told.sort();
+    final_ones.sort();
+    assert!(final_ones.len() > 2, "{final_ones:?}");
+    assert_eq!(told, final_ones);
 }
 
 #[test]

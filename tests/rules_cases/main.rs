@@ -8,7 +8,9 @@
 
 mod build;
 mod causes;
+mod follow;
 mod golden;
 mod judge;
+mod pages;
 mod public;
 mod real;

@@ -104,6 +104,11 @@ impl Profile {
     }
 }
 
+/// The recording of each profile.
+pub(crate) fn runs() -> [Run; 5] {
+    [SMALL_POOL, SMALL_BATCH, PREEMPT, SLOW_FIRST, ROOMY].map(|profile| profile.run())
+}
+
 /// Every profile and level, with the alert asked about and the pairs that are right.
 #[test]
 fn the_cause_of_each_profile_is_named() {

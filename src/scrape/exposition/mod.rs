@@ -12,12 +12,16 @@
 //! {"a name in UTF-8", label="value"} NaN
 //! ```
 
+mod comment;
 mod number;
+mod refusal;
 mod series;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use self::comment::comment;
+use self::refusal::{Refusal, explain};
 use crate::model::sample::{Labels, Sample};
 
 /// Reads one page. For a page that is read again and again, keep a [`Parser`].
@@ -225,45 +229,6 @@ fn ends_here(text: &[u8], rest: &[u8]) -> bool {
         || (matches!(rest.first(), Some(b' ' | b'\t')) && rest.get(blanks(rest)).is_some_and(|b| *b != b'{'))
 }
 
-/// Checks a line that begins with `#`; says whether it is the end mark of OpenMetrics.
-fn comment(line: &[u8], format: Format) -> Result<bool, String> {
-    let strict = format == Format::OpenMetrics;
-    if strict && line == b"# EOF" {
-        return Ok(true);
-    }
-    let body = &line[1..];
-    let body = &body[blanks(body)..];
-    let word_end = body.iter().position(|b| matches!(b, b' ' | b'\t')).unwrap_or(body.len());
-    let (word, rest) = body.split_at(word_end);
-    let meta = matches!(word, b"HELP" | b"TYPE") || (strict && word == b"UNIT");
-    // Without anything after it, and without a blank after the hash, the word is only a comment.
-    if !meta || rest.is_empty() || body.len() == line.len() - 1 {
-        return if strict { Err("a comment, which OpenMetrics forbids".into()) } else { Ok(false) };
-    }
-    let rest = &rest[blanks(rest)..];
-    let name_end = series::metadata_name_end(rest)
-        .ok_or_else(|| format!("expected a metric name after {}", String::from_utf8_lossy(word)))?;
-    let text = rest[name_end..].trim_ascii();
-    match word {
-        b"TYPE" if !known_type(text, strict) => Err(format!(
-            "metric type `{}`, expected counter, gauge, histogram, summary or {}",
-            String::from_utf8_lossy(text),
-            if strict { "unknown" } else { "untyped" }
-        )),
-        b"HELP" if std::str::from_utf8(text).is_err() => Err("a help text that is not UTF-8".into()),
-        _ => Ok(false),
-    }
-}
-
-fn known_type(text: &[u8], strict: bool) -> bool {
-    match text {
-        b"counter" | b"gauge" | b"histogram" | b"summary" => true,
-        b"untyped" => !strict,
-        b"unknown" | b"gaugehistogram" | b"info" | b"stateset" => strict,
-        _ => false,
-    }
-}
-
 /// How many blanks `text` begins with.
 fn blanks(text: &[u8]) -> usize {
     text.iter().position(|b| !matches!(b, b' ' | b'\t')).unwrap_or(text.len())
@@ -272,53 +237,6 @@ fn blanks(text: &[u8]) -> usize {
 /// Where the line that holds `at` ends: at its newline or at the end of the page.
 fn line_end(page: &[u8], at: usize) -> usize {
     page[at..].iter().position(|b| *b == b'\n').map_or(page.len(), |n| at + n)
-}
-
-/// Where and why a page was refused, before it is told with line and text.
-#[derive(Debug)]
-struct Refusal {
-    at: usize,
-    what: String,
-}
-
-impl Refusal {
-    fn new(at: usize, what: &str) -> Refusal {
-        Refusal { at, what: what.into() }
-    }
-}
-
-/// Turns a refusal into an error that shows the line, or says what else the page is.
-fn explain(page: &[u8], at: usize, what: String) -> ParseError {
-    if let Some(what) = looks_like(page) {
-        return ParseError::NotMetrics { what };
-    }
-    let at = at.min(page.len());
-    let line = 1 + page[..at].iter().filter(|b| **b == b'\n').count();
-    let start = page[..at].iter().rposition(|b| *b == b'\n').map_or(0, |n| n + 1);
-    let shown = String::from_utf8_lossy(&page[start..line_end(page, start)]);
-    let what = if shown.ends_with('\r') { format!("{what}; the line ends in a carriage return") } else { what };
-    ParseError::Line { line, what, text: shown.trim_end().chars().take(120).collect() }
-}
-
-/// What a page that is no exposition seems to be. Only asked of pages that were refused.
-fn looks_like(page: &[u8]) -> Option<&'static str> {
-    let page = page.strip_prefix(b"\xef\xbb\xbf").unwrap_or(page);
-    match page.trim_ascii_start() {
-        [b'<', ..] => Some("an HTML or XML document"),
-        [b'[', ..] => Some("a JSON document"),
-        [b'{', rest @ ..] => {
-            // A series may begin with a brace as well, but its first string is not a JSON key.
-            let rest = rest.trim_ascii_start();
-            let key_end = rest.iter().skip(1).position(|b| *b == b'"')? + 2;
-            (rest.first() == Some(&b'"') && rest[key_end..].trim_ascii_start().first() == Some(&b':'))
-                .then_some("a JSON document")
-        }
-        [0x1f, 0x8b, ..] => Some("compressed, without a Content-Encoding that says so"),
-        text if std::str::from_utf8(text).is_err() && text.iter().take(512).any(|b| *b < 9) => {
-            Some("binary, perhaps Prometheus' protobuf format")
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -79,7 +79,8 @@ struct Reader<'t> {
 
 /// What ends a list of pieces.
 enum End {
-    End,
+    /// `end`
+    Close,
     Else,
     ElseIf(Pipe),
 }
@@ -87,7 +88,7 @@ enum End {
 impl End {
     fn word(&self) -> &'static str {
         match self {
-            End::End => "end",
+            End::Close => "end",
             _ => "else",
         }
     }
@@ -124,7 +125,7 @@ impl<'t> Reader<'t> {
             };
             let known = self.variables.len();
             let action = match word {
-                "end" if rest.is_empty() => return Ok((out, Some(End::End))),
+                "end" if rest.is_empty() => return Ok((out, Some(End::Close))),
                 "else" => match rest {
                     [] => return Ok((out, Some(End::Else))),
                     [Token::Word(w), rest @ ..] if w == "if" => {
@@ -182,7 +183,7 @@ impl<'t> Reader<'t> {
     /// What follows an `else`.
     fn last_branch(&mut self, word: &str) -> Result<Vec<Node<'t>>, String> {
         match self.nodes(Some(word))? {
-            (body, Some(End::End)) => Ok(body),
+            (body, Some(End::Close)) => Ok(body),
             _ => Err(format!("has two `else` in one `{word}`")),
         }
     }
@@ -201,9 +202,7 @@ impl<'t> Reader<'t> {
                 None if !comment && matches!(c, '"' | '`') => quote = Some(c),
                 None if rest[i..].starts_with("}}") => {
                     let action = &rest[..i];
-                    // A minus belongs to the braces only with a space between it and the action.
-                    let trims = |a: &str, minus: char| a.ends_with(minus) && a.len() > 1;
-                    self.trim = trims(action, '-');
+                    self.trim = action.len() > 1 && action.ends_with('-');
                     self.at = begin + 2 + i + 2;
                     return Ok(action);
                 }

@@ -1,7 +1,7 @@
 //! A step's alerts while it goes on: the rounds that judge it, evaluated as their scrapes come.
 //!
 //! What has fired here has fired in the verdict of the step too, at the same times, since both make the same rounds
-//! ([`rounds`](super::rounds)) over the same samples. A round is made once every scrape before it is in, one or two
+//! over the same samples. A round is made once every scrape before it is in, one or two
 //! seconds after its time; what holds the scrapes up (a page that takes its time, up to production's ten seconds) holds up
 //! the rounds. The verdict knows more in three ways, each of which takes time to be known: it can say that there was no
 //! data, or that an alert could not be judged; it reads onsets from the whole run; and rules that read the sizes of the

@@ -2,7 +2,7 @@
 //!
 //! Values and labels (`{{ $value }}`, `{{ $labels.x }}`, `$externalLabels`, of which there are none here), variables, pipes,
 //! `if`, `with`, `range`, and every function that needs nothing but its arguments: `printf`, the `humanize` family,
-//! `title`, `toUpper`, `reReplaceAll`, comparisons, and so on ([`functions`]). What needs a server behind it (`query` and
+//! `title`, `toUpper`, `reReplaceAll`, comparisons, and so on. What needs a server behind it (`query` and
 //! what is made of its result) is valid in Prometheus, so it loads, and stays as it is written; so does what Prometheus
 //! would show an error for.
 

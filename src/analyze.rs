@@ -102,7 +102,10 @@ impl<'a> Analysis<'a> {
         if let Some(failed) = server.as_ref().map(|s| s.failed_scrapes).filter(|&n| n > 0) {
             caveats.push(Caveat::new(
                 "failed_scrapes",
-                format!("{failed} scrapes of the metrics page failed"),
+                match failed {
+                    1 => "1 scrape of the metrics page failed".to_owned(),
+                    n => format!("{n} scrapes of the metrics page failed"),
+                },
                 "look at the notes in run.jsonl; production would have lost its alerts for as long",
             ));
         }

@@ -21,7 +21,7 @@ mod error;
 mod gate;
 mod slo;
 
-pub use error::{ScenarioError, in_words, nearest};
+pub use error::{ScenarioError, in_words, key_meant};
 pub use gate::{Compare, GateSpec, Latency, Measure, Says, Share, Statistic, Threshold};
 pub use slo::SloSpec;
 
@@ -101,7 +101,7 @@ pub struct SimSpec {
 }
 
 /// `[server]`: how the server is started.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerSpec {
     /// The argv; `{name}` stands for a parameter. Never a shell.
@@ -110,9 +110,21 @@ pub struct ServerSpec {
     pub params: BTreeMap<String, Param>,
     /// Environment variables beside our own.
     pub env: BTreeMap<String, String>,
-    /// Longest wait for the first real completion.
+    /// Longest wait for the first real completion; 10 minutes unless given.
     #[serde(with = "units::duration")]
     pub ready_timeout: Duration,
+}
+
+impl Default for ServerSpec {
+    fn default() -> ServerSpec {
+        ServerSpec {
+            command: Vec::new(),
+            params: BTreeMap::new(),
+            env: BTreeMap::new(),
+            // A large model is loaded, compiled and captured in minutes.
+            ready_timeout: Duration::from_secs(600),
+        }
+    }
 }
 
 /// A parameter of the server's command.

@@ -87,7 +87,9 @@ impl Samples {
     /// The statistics of all of them together.
     pub fn stats(&self) -> ClientStats {
         let seconds: f64 = self.windows.iter().map(|w| w.len().as_secs_f64()).sum();
-        let per_s = |x: &[(Offset, f64)]| (seconds > 0.0).then(|| x.iter().map(|(_, n)| n).sum::<f64>() / seconds);
+        // A sum of nothing is -0.
+        let per_s =
+            |x: &[(Offset, f64)]| (seconds > 0.0).then(|| (x.iter().map(|(_, n)| n).sum::<f64>() + 0.0) / seconds);
         let values = |x: &[(Offset, f64)]| quantiles(x.iter().map(|(_, v)| *v).collect());
         let ended = self.completed + self.failed;
         ClientStats {
@@ -248,7 +250,11 @@ fn caveats(
     if stats.ttft_s.n < FEW {
         out.push(Caveat::new(
             "p99_few_samples",
-            format!("the TTFT P99 rests on {} requests", stats.ttft_s.n),
+            match stats.ttft_s.n {
+                0 => "no request that was sent in the measured part got a first token".to_owned(),
+                1 => "the TTFT P99 rests on 1 request".to_owned(),
+                n => format!("the TTFT P99 rests on {n} requests"),
+            },
             "hold the step longer: 100 requests are the least for a P99",
         ));
     }

@@ -182,7 +182,7 @@ impl Analysis<'_> {
         let mut most: Option<(f64, f64)> = None;
         let mut unread = None;
         for span in spans {
-            let window = (span.measured.start.as_secs_f64(), span.measured.end.as_secs_f64());
+            let window = self.judge.window(span.measured);
             let held = if over_run {
                 self.judge.held_over_run(&rule.expr, None, window, &Labels::default())
             } else {

@@ -26,8 +26,7 @@ pub(super) fn reference_clocks(recording: &Recording, steps: &[StepVerdict]) -> 
         let mut samples = Vec::new();
         for (span, step) in recording.steps.iter().zip(steps) {
             let value = if step.concurrency >= clean.concurrency { clock } else { f64::NAN };
-            let within = |at: &&Offset| span.warmup.start <= **at && **at <= span.measured.end;
-            samples.extend(scraped.iter().filter(within).map(|at| (*at, value)));
+            samples.extend(scraped.iter().filter(|at| span.contains(**at)).map(|at| (*at, value)));
         }
         out.push((labels, samples));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::cli::RunArgs;
 use crate::error::{Exit, Refusal};
-use crate::gpu;
+use crate::gpu::{self, Source};
 use crate::ladder::Loop;
 use crate::load::{LoadOptions, Loader, Target};
 use crate::model::recording::Event;
@@ -29,20 +29,27 @@ pub fn check(args: &RunArgs) -> anyhow::Result<Exit> {
     let prepared = Prepared::new(args)?;
     let runtime = run::runtime(prepared.clock())?;
     let seen = runtime.block_on(look(&prepared))?;
-    super::answer(|out| {
+    let mut page = Vec::new();
+    {
+        let out: &mut dyn Write = &mut page;
         describe(out, &seen.target)?;
         request(out, &seen.alone)?;
         match &seen.panel {
             Ok(Some(panel)) => write!(out, "{panel}")?,
             Ok(None) => writeln!(out, "gpu       not read: it is switched off")?,
             // The usual case: the client stands beside a server without being on its machine.
-            Err(error) => writeln!(
-                out,
-                "gpu       not read: {error}\n          --gpu dcgm=URL reads the exporter of the server's machine, smi=FILE its log"
-            )?,
+            Err(error) => {
+                writeln!(out, "gpu       not read: {error}")?;
+                if matches!(prepared.scenario.gpu.source, Source::Auto | Source::Nvml) {
+                    let others = "--gpu dcgm=URL reads the exporter of the server's machine, smi=FILE its log";
+                    writeln!(out, "          {others}")?;
+                }
+            }
         }
-        Ok(plan(out, &prepared, &seen.alone)?)
-    })
+        plan(out, &prepared, &seen.alone)?;
+    }
+    let page = super::page(&String::from_utf8_lossy(&page));
+    super::answer(|out| Ok(out.write_all(page.as_bytes())?))
 }
 
 /// What was found.
@@ -158,8 +165,9 @@ fn samples(out: &mut dyn Write, prepared: &Prepared, needed: &[(f64, Duration)],
     if let Some((_, most)) = longer.first() {
         writeln!(
             out,
-            "          at {} {unit} that takes longer, up to {}, for the {ENOUGH:.0} first tokens that a P99 needs",
+            "          at {} {} that takes longer, up to {}, for the {ENOUGH:.0} first tokens that a P99 needs",
             names(&longer),
+            counted(&longer, unit),
             time(*most)
         )?;
     }
@@ -167,13 +175,22 @@ fn samples(out: &mut dyn Write, prepared: &Prepared, needed: &[(f64, Duration)],
         let begin = rest.first().map_or_else(String::new, |(level, _)| format!(", or begin at {level}"));
         writeln!(
             out,
-            "          at {} {unit} it would take {} and more for them, so these will not be judged; --max-hold {} gives them time{begin}",
+            "          at {} {} it would take {} and more for them, so these will not be judged; --max-hold {} gives them time{begin}",
             names(&in_vain),
+            counted(&in_vain, unit),
             time(in_vain.last().map_or(*most, |(_, least)| *least)),
             time(most.mul_f64(1.25)),
         )?;
     }
     Ok(())
+}
+
+/// The unit behind a list of levels: `1 stream`, `1, 2 streams`.
+fn counted<'a>(levels: &[(f64, Duration)], unit: &'a str) -> &'a str {
+    match levels {
+        [(1.0, _)] if unit == "streams" => "stream",
+        _ => unit,
+    }
 }
 
 /// To the second, rounded up.

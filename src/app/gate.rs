@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::compare;
 use crate::error::Refusal;
 use crate::ladder::Ladder;
+use crate::model::near::did_you_mean;
 use crate::model::verdict::Verdict;
 use crate::rules::RuleSet;
 use crate::scenario::{Says, Scenario};
@@ -31,12 +32,8 @@ pub fn check(scenario: &Scenario, rules: &RuleSet, ladder: &Ladder) -> Result<()
             let mut known: Vec<&str> = rules.alerts().chain(rules.pairs()).map(|a| a.name.as_str()).collect();
             known.sort_unstable();
             known.dedup();
-            let nearest = known
-                .iter()
-                .max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)))
-                .map_or_else(String::new, |n| format!("did you mean `{n}`?"));
             let says = format!("the threshold `{}` names no rule, expected one of {}", t.text, known.join(", "));
-            return Err(Refusal::usage(says, nearest));
+            return Err(Refusal::usage(says, did_you_mean(name, known)));
         }
     }
     Ok(())

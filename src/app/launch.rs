@@ -77,8 +77,16 @@ impl Server {
         self.supervisor.try_wait().ok().flatten()
     }
 
-    /// The last lines of the log, for saying how the server died.
+    /// What the server said last, and where its log is: for saying how it died.
     pub fn last_words(&self) -> String {
+        let log = self.log.display();
+        match self.last_lines() {
+            lines if lines.is_empty() => format!("it printed nothing into its log ({log})"),
+            lines => format!("its last words ({log}):\n{lines}"),
+        }
+    }
+
+    fn last_lines(&self) -> String {
         let mut text = Vec::new();
         if let Ok(mut file) = File::open(&self.log) {
             let length = file.metadata().map_or(0, |m| m.len());

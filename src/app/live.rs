@@ -358,12 +358,7 @@ impl Live<'_> {
         if let Some(server) = &mut self.server
             && let Some(status) = server.ended()
         {
-            return Some(format!(
-                "the server died: {}; its last words ({}):\n{}",
-                launch::say(status),
-                server.log().display(),
-                server.last_words()
-            ));
+            return Some(format!("the server died: {}; {}", launch::say(status), server.last_words()));
         }
         let now = self.clock.now();
         let mut failures = 0;

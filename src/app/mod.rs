@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::cli::Command;
 use crate::error::{Exit, Refusal};
 use crate::model::verdict::Verdict;
-use crate::report;
+use crate::report::{self, text};
 
 mod check;
 mod ci;
@@ -77,7 +77,10 @@ fn answer(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::R
         io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     };
     match write(&mut out).and_then(|()| Ok(out.flush()?)) {
-        Err(error) if !gone(&error) => Err(error),
+        Err(error) if !gone(&error) => {
+            let ours = error.is::<std::io::Error>();
+            Err(if ours { error.context("writing the answer to standard output") } else { error })
+        }
         _ => Ok(Exit::Done),
     }
 }
@@ -109,7 +112,70 @@ fn width() -> u16 {
     told.or_else(|| terminal_size::terminal_size_of(std::io::stdout()).map(|(w, _)| w.0)).unwrap_or(100)
 }
 
+/// A page of labelled lines as the terminal takes it: what is too long goes on below its own beginning. As it is where
+/// nothing tells how wide the page may be: programs read whole lines.
+fn page(text: &str) -> String {
+    let narrow = std::env::var_os("COLUMNS").is_some() || std::io::stdout().is_terminal();
+    if narrow { hang(text, usize::from(width())) } else { text.to_owned() }
+}
+
+/// Breaks the lines that are longer than `columns`; a label (what stands before two spaces, or in the first ten
+/// columns) stands alone.
+fn hang(text: &str, columns: usize) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let begins = line.len() - line.trim_start().len();
+        let label = line[begins..].find("  ").map(|at| begins + at).filter(|at| *at < 18);
+        let indent = match label {
+            Some(at) => at + line[at..].len() - line[at..].trim_start().len(),
+            None if begins == 0 && line.is_char_boundary(10) => 10,
+            None => begins,
+        };
+        if text::width(line) <= columns || indent >= columns {
+            out += line;
+            out.push('\n');
+            continue;
+        }
+        for (i, part) in text::wrap(&line[indent..], columns - indent).into_iter().enumerate() {
+            match i {
+                0 => out += &line[..indent],
+                _ => out.extend(std::iter::repeat_n(' ', indent)),
+            }
+            out += &part;
+            out.push('\n');
+        }
+    }
+    out
+}
+
 /// Whether standard output takes colour.
 fn colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+        && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hang;
+
+    #[test]
+    fn long_lines_hang_below_their_label() {
+        let text = "gpu       nvml, driver 570\n         reads    a_mhz, b_mhz, c_mhz, d_mhz\njudged by Alpha, Beta, Gamma, Delta\n          at 1 stream that takes longer, so it is\n";
+        let expected = "\
+gpu       nvml, driver 570
+         reads    a_mhz,
+                  b_mhz,
+                  c_mhz,
+                  d_mhz
+judged by Alpha, Beta,
+          Gamma, Delta
+          at 1 stream that
+          takes longer, so
+          it is
+";
+        assert_eq!(hang(text, 26), expected);
+        assert_eq!(hang(text, 200), text);
+        assert_eq!(hang("        °C °C °C\n", 12), "        °C\n        °C\n        °C\n");
+    }
 }

@@ -71,7 +71,14 @@ fn lists(server: &ServerSpec) -> Vec<Vec<&String>> {
 /// # Errors
 /// One line that says what to do, with the exit code that fits.
 pub async fn target(prepared: &Prepared, scenario: &Scenario, clock: &Clock) -> Result<Target, Refusal> {
-    probe(prepared, scenario, clock).await.map_err(|e| refuse(&e))
+    probe(prepared, scenario, clock).await.map_err(|error| {
+        let mut refusal = refuse(&error);
+        if scenario.server.is_some() && matches!(error, ProbeError::Unreachable { proxy: None, .. }) {
+            refusal.hint =
+                "start the server, or let plimsoll start it with --launch, as the scenario's [server] says".into();
+        }
+        refusal
+    })
 }
 
 async fn probe(prepared: &Prepared, scenario: &Scenario, clock: &Clock) -> Result<Target, ProbeError> {
@@ -100,8 +107,7 @@ pub async fn until_ready(
     loop {
         if let Some(status) = server.ended() {
             let says = format!("the server died before it answered: {}", launch::say(status));
-            let hint = format!("its last words ({}):\n{}", server.log().display(), server.last_words());
-            return Err(Refusal::target(says, hint).into());
+            return Err(Refusal::target(says, server.last_words()).into());
         }
         if *interrupt.borrow() > 0 {
             let says = "interrupted while the server was starting".into();

@@ -109,10 +109,7 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
         None => tokio::select! {
             biased;
             target = probe::target(prepared, &scenario, &clock) => target?,
-            () = interrupted(interrupt.clone()) => {
-                let says = "interrupted while the server was probed: no load was applied".into();
-                return Err(Refusal { exit: Exit::Interrupted, says, hint: String::new() }.into());
-            }
+            () = interrupted(interrupt.clone()) => return Err(interrupted_early().into()),
         },
         Some(server) => {
             let limit = scenario.server.as_ref().map_or(Duration::ZERO, |s| s.ready_timeout);
@@ -128,7 +125,11 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
         facts.url = format!("{SIM_URL}{}", profile.profile);
         facts.metrics_url = facts.metrics_url.map(|_| format!("{SIM_URL}{}/metrics", profile.profile));
     }
-    probe::metrics(&target, &scenario, &prepared.rules).await?;
+    tokio::select! {
+        biased;
+        page = probe::metrics(&target, &scenario, &prepared.rules) => page?,
+        () = interrupted(interrupt.clone()) => return Err(interrupted_early().into()),
+    }
 
     let nonce = scenario.nonce.clone().unwrap_or_else(nonce);
     let workload = probe::workload(&scenario, &nonce, &target)?;
@@ -203,6 +204,12 @@ impl Drop for Unkept {
         // Only an empty folder can be removed so.
         let _ = std::fs::remove_dir(&self.0);
     }
+}
+
+/// Ctrl-C before any load.
+fn interrupted_early() -> Refusal {
+    let says = "interrupted while the server was probed: no load was applied".into();
+    Refusal { exit: Exit::Interrupted, says, hint: String::new() }
 }
 
 /// Returns when the user interrupts, and only then.

@@ -7,8 +7,9 @@ use anyhow::Context;
 use crate::cli::SimArgs;
 use crate::error::{Exit, Refusal};
 use crate::gpu::{GpuSpec, Source};
+use crate::model::near::did_you_mean;
 use crate::model::time::{Clock, ClockKind};
-use crate::scenario::{Scenario, SimSpec, in_words, nearest};
+use crate::scenario::{Scenario, SimSpec, in_words, key_meant};
 use crate::sim::profile::Fault;
 use crate::sim::{self, Profile};
 
@@ -107,22 +108,17 @@ pub fn serve(scenario: &mut Scenario, clock: Clock) -> anyhow::Result<()> {
 pub fn profile(spec: &SimSpec) -> Result<Profile, Refusal> {
     let named = Profile::named(&spec.profile).ok_or_else(|| {
         let names = Profile::names();
-        let near = names
-            .iter()
-            .map(|n| (strsim::jaro_winkler(n, &spec.profile), n))
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .filter(|(likeness, _)| *likeness > 0.7);
+        let known = names.join(", ");
         Refusal::usage(
-            format!("no stand-in profile is called `{}`, expected one of {}", spec.profile, names.join(", ")),
-            near.map_or_else(String::new, |(_, n)| format!("did you mean `{n}`?")),
+            format!("no stand-in profile is called `{}`, expected one of {known}", spec.profile),
+            did_you_mean(&spec.profile, names),
         )
     })?;
     let bad = |says: String| Refusal::usage(format!("[sim.with]: {says}"), "");
     let mut table = toml::Table::try_from(&named).map_err(|e| bad(e.to_string()))?;
     lay_over(&mut table, &spec.with);
     let profile: Profile = table.try_into().map_err(|e: toml::de::Error| {
-        let near = nearest(e.message()).map(|key| format!("did you mean `{key}`?"));
-        Refusal::usage(format!("[sim.with]: {}", in_words(e.message().trim())), near.unwrap_or_default())
+        Refusal::usage(format!("[sim.with]: {}", in_words(e.message().trim())), key_meant(e.message()))
     })?;
     profile.validate().map_err(bad)?;
     Ok(profile)

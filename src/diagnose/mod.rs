@@ -44,10 +44,10 @@ pub fn explain(judge: &Judge<'_>, span: &StepSpan, alert: &AlertVerdict) -> Expl
     // the first judged instant on.
     let lens = judge.lens(span.whole());
     let waits = judge.rules().find(&alert.alert).is_some_and(|rule| !rule.hold.is_zero());
-    let window = window(span, alert, waits, &lens);
+    let window = window(judge, span, alert, waits, &lens);
     let labels = Labels::new(alert.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     let numbers = Numbers::read(judge, &lens, span, window, &labels);
-    let ranking = rank::rank(judge, &lens, span, &alert.alert, window, &labels);
+    let ranking = rank::rank(judge, &lens, span, &numbers, &alert.alert, window, &labels);
     match &ranking.winner {
         Some(winner) => {
             let summary = remarks::summary(&lens, winner.pair, window);
@@ -60,9 +60,9 @@ pub fn explain(judge: &Judge<'_>, span: &StepSpan, alert: &AlertVerdict) -> Expl
 /// From the alert's beginning in this step to its firing; an alert that does not wait (no `for`) fires as it
 /// begins, so there it is the time up to the step's end. The whole step where that holds too few scrapes to say
 /// anything.
-fn window(span: &StepSpan, alert: &AlertVerdict, waits: bool, lens: &Lens<'_>) -> (f64, f64) {
+fn window(judge: &Judge<'_>, span: &StepSpan, alert: &AlertVerdict, waits: bool, lens: &Lens<'_>) -> (f64, f64) {
     const FEW: usize = 10;
-    let (start, end) = (span.measured.start.as_secs_f64(), span.measured.end.as_secs_f64());
+    let (start, end) = judge.window(span.measured);
     let began = alert.onset_s.into_iter().chain(alert.pending_at_s).fold(f64::INFINITY, f64::min);
     let from = if began.is_finite() { began.clamp(start, end) } else { start };
     let to = alert.fired_at_s.filter(|_| waits).unwrap_or(end).clamp(from, end);

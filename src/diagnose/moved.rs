@@ -22,7 +22,7 @@ pub(super) fn moved_most(judge: &Judge<'_>, span: &StepSpan) -> Vec<Evidence> {
     type Signal<'a> = (&'a str, &'a str, Option<f64>, Option<f64>, Words<'a>);
     // What the client saw moves also where the server's page stays as it was.
     let (lens, lens_before) = (judge.lens(span.measured), judge.lens(first.measured));
-    let (over, over_before) = (Over::new(&lens, span.measured), Over::new(&lens_before, first.measured));
+    let (over, over_before) = (Over::new(judge, &lens, span.measured), Over::new(judge, &lens_before, first.measured));
     let client = |sum: &str, count: &str| (over_before.ratio(sum, count), over.ratio(sum, count));
     let failed = |over: &Over<'_, '_>| over.ratio(FAILED, "plimsoll_requests_total");
     let wait = client("plimsoll_client_ttft_seconds_sum", "plimsoll_client_ttft_seconds_count");

@@ -110,7 +110,7 @@ impl Numbers {
                 break;
             }
         }
-        let over = Over::new(lens, span.measured);
+        let over = Over::new(judge, lens, span.measured);
         for (name, sum, count) in MEANS {
             numbers.put(name, over.ratio(sum, count), Form::Seconds);
         }
@@ -126,7 +126,10 @@ impl Numbers {
             matches!(r.outcome, Outcome::Failed { class: FailureClass::Unavailable | FailureClass::RateLimited, .. })
         };
         let own = || judge.recording().requests.iter().filter(|r| r.step == span.step);
-        self.put("refused", Some(own().filter(refused).count() as f64), Form::Count);
+        // As the step's table counts them: by when they were due.
+        let in_time = || own().filter(|r| span.measured.contains(r.began()));
+        self.put("refused", Some(in_time().filter(refused).count() as f64), Form::Count);
+        self.put("sent", Some(in_time().count() as f64), Form::Count);
         if let Load::Concurrency(c) = span.load {
             self.put("streams", Some(f64::from(c)), Form::Count);
         }
@@ -157,14 +160,22 @@ impl Numbers {
         self.put("tight_blocks", tight, Form::Count);
         let stuck = self.value("stuck_tokens").zip(self.median("block_size"));
         self.put("stuck_blocks", stuck.map(|(tokens, size)| (tokens / size).ceil()), Form::Count);
-        let Some(tokens) = prompt.zip(output).map(|(p, o)| p + o) else { return };
+        // What a pool holds is a sum of sizes, so here the mean counts.
+        let mean = |of: &[f64]| (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64);
+        let Some(tokens) = mean(&sizes.prompt).zip(mean(&sizes.output)).map(|(p, o)| p + o) else { return };
         self.put("request_tokens", Some(tokens), Form::Count);
         let (Some(blocks), Some(size)) = (self.median("kv_blocks"), self.median("block_size")) else { return };
-        let each = (tokens / size).ceil().max(1.0);
+        // A prompt that is larger than the pool blocks the queue for ever: then no number of streams fits.
+        if sizes.prompt.last().is_some_and(|longest| (longest / size).ceil() > blocks) {
+            return;
+        }
+        // The last token of an answer is never computed upon, so it takes no room.
+        let each = ((tokens - 1.0) / size).ceil().max(1.0);
         let fits = blocks / each;
         self.put("request_blocks", Some(each), Form::Count);
         self.put("fits", Some(fits), Form::Count);
         self.put("fits_floor", Some(fits.floor()), Form::Count);
+        // The shipped rules say these two no more; recordings bring rules that do.
         self.put("fits_next", Some(fits.floor() + 1.0), Form::Count);
         let streams = self.value("streams");
         self.put("blocks_for_streams", streams.map(|s| s * each), Form::Count);

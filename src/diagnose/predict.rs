@@ -4,6 +4,7 @@ use crate::model::sample::Labels;
 use crate::model::step::StepSpan;
 use crate::model::verdict::{Explanation, Prediction};
 use crate::rules::Judge;
+use crate::rules::sizes::Sizes;
 
 use super::numbers::Numbers;
 
@@ -17,14 +18,15 @@ pub fn predict(
     explanation: Option<&Explanation>,
 ) -> Option<Prediction> {
     let lens = judge.lens(span.measured);
-    let window = (span.measured.start.as_secs_f64(), span.measured.end.as_secs_f64());
+    let window = judge.window(span.measured);
     let numbers = Numbers::read(judge, &lens, span, window, &Labels::default());
     let fits = numbers.value("fits_floor")?;
     let mut says = format!(
-        "{} blocks hold {} requests of {} tokens ({} blocks each) at their full length",
+        "{} blocks hold {} requests of {} tokens{} ({} blocks each) at their full length",
         numbers.text("kv_blocks")?,
         numbers.text("fits")?,
         numbers.text("request_tokens")?,
+        if Sizes::of(judge.recording(), span.step).vary() { " in the mean" } else { "" },
         numbers.text("request_blocks")?,
     );
     let at_ceiling = explanation.is_some_and(|e| e.resource.as_deref() == Some("sequences"));

@@ -3,15 +3,20 @@
 use crate::model::sample::Labels;
 use crate::model::step::StepSpan;
 use crate::model::verdict::Confidence;
+use crate::promql::{Expr, parse};
 use crate::rules::{Alert, Held, Judge, Lens};
 
 use super::LEAST_SHARE;
+use super::numbers::Numbers;
 
 /// Shares closer than this are a tie, which precedence and the order of the rules decide.
 const TIE: f64 = 0.15;
 
 /// A pair that held less than this is no runner-up, unless the winner is easily taken for it.
 const NEAR: f64 = 0.1;
+
+/// While requests wait.
+const QUEUE: &str = "plimsoll:waiting > 0";
 
 /// A pair and how much it held.
 #[derive(Clone, Debug)]
@@ -56,6 +61,7 @@ pub(super) fn rank<'a>(
     judge: &Judge<'a>,
     lens: &Lens<'_>,
     span: &StepSpan,
+    numbers: &Numbers,
     alert: &str,
     window: (f64, f64),
     labels: &Labels,
@@ -66,16 +72,26 @@ pub(super) fn rank<'a>(
     // What was never read (no GPU, another engine) was not ruled out either.
     let needed = |p: &Alert| p.annotations.get("plimsoll_needs").is_none_or(|name| judge.has_series(name));
     let read = |p: &Alert| judge.reads_any(p, span) && needed(p);
-    let candidates = rules.pairs().filter(|p| can(p) && read(p)).map(|pair| {
-        let when = rules.find(alert).map(|a| &a.expr);
-        let held = if pair.annotations.get("plimsoll_view").is_some_and(|v| v == "run") {
-            judge.held_over_run(&pair.expr, when, window, labels)
-        } else {
-            lens.held_while(&pair.expr, when, window, labels)
-        };
-        Candidate { pair, held }
-    });
-    order(candidates.collect())
+    let firing = rules.find(alert).map(|a| &a.expr);
+    let weigh = |when: Option<&Expr>| {
+        let candidates = rules.pairs().filter(|p| can(p) && read(p)).map(|pair| {
+            let held = if pair.annotations.get("plimsoll_view").is_some_and(|v| v == "run") {
+                judge.held_over_run(&pair.expr, firing, window, labels)
+            } else {
+                lens.held_while(&pair.expr, when, window, labels)
+            };
+            Candidate { pair, held }
+        });
+        order(candidates.collect())
+    };
+    let ranking = weigh(firing);
+    // A few bursts make a P99. Where first tokens spend most of their time in the queue, what holds while there is one
+    // is what counts.
+    let queued = numbers.value("queue_mean") > numbers.value("ttft_mean").map(|t| 0.5 * t);
+    match parse(QUEUE).ok().filter(|_| ranking.winner.is_none() && queued) {
+        Some(queue) => Some(weigh(Some(&queue))).filter(|r| r.winner.is_some()).unwrap_or(ranking),
+        None => ranking,
+    }
 }
 
 /// Picks winner and runner-up.

@@ -35,7 +35,7 @@ pub fn remarks(judge: &Judge<'_>) -> Remarks {
     let end = recording.unix_ms(recording.last);
     let lens = judge.run_lens(end, &exprs);
     for (step, said) in recording.steps.iter().zip(&mut out.steps) {
-        let (from, to) = (step.measured.start.as_secs_f64(), step.measured.end.as_secs_f64());
+        let (from, to) = judge.window(step.measured);
         said.extend(caveats.iter().filter_map(|pair| caveat(&lens, pair, from, to)));
     }
     out.void = voids.iter().find_map(|pair| void(&lens, pair, recording.last.as_secs_f64()));

@@ -241,7 +241,8 @@ impl<C: Card> Tracked<C> {
         match self.card.shares() {
             Ok(shares) => {
                 let strangers = self.residents.strangers.iter();
-                self.taken = Some(strangers.filter_map(|pid| shares.get(pid)).sum());
+                // A sum of nothing is -0.
+                self.taken = Some(strangers.filter_map(|pid| shares.get(pid)).sum::<f64>() + 0.0);
             }
             Err(refusal) => self.shares_refused = refusal.is_for_good(),
         }

@@ -16,6 +16,7 @@ use super::{GpuError, GpuNote, GpuReading, NoteCode};
 /// Reads one exporter's page.
 #[derive(Debug)]
 pub struct PageReader {
+    address: String,
     fetcher: Fetcher,
     parser: Parser,
     intake: Intake,
@@ -35,7 +36,8 @@ impl PageReader {
         let page = Page { url: url.into(), source: SourceKind::Gpu, target: 0, bearer: None, headers: Vec::new() };
         let fetcher = Fetcher::new(&page, TIMEOUT, MAX_BYTES)
             .map_err(|e| GpuError::Unavailable { via: "dcgm", why: e.to_string() })?;
-        Ok(PageReader { fetcher, parser: Parser::new(), intake: Intake::default() })
+        let address = url.split(['?', '#']).next().unwrap_or_default().to_owned();
+        Ok(PageReader { address, fetcher, parser: Parser::new(), intake: Intake::default() })
     }
 
     /// Reads the page for the first time, and settles which devices are read.
@@ -43,7 +45,9 @@ impl PageReader {
     /// # Errors
     /// If there is no page, nothing of a GPU on it, or not what was asked for.
     pub async fn open(&mut self, asked: &[String]) -> Result<(Panel, GpuReading), GpuError> {
-        let unavailable = |why: String| GpuError::Unavailable { via: "dcgm", why };
+        // Without its query, which may be a secret.
+        let at = self.address.clone();
+        let unavailable = move |why: String| GpuError::Unavailable { via: "dcgm", why: format!("{at}: {why}") };
         let samples = self.samples().await.map_err(|f| unavailable(f.detail))?;
         let translated = translate(&samples);
         if translated.is_empty() {

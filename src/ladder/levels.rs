@@ -16,7 +16,9 @@ pub enum LevelsError {
     #[error("the ladder has both `concurrency` and `request_rate`, expected one of them")]
     Both,
     /// Not one of the forms.
-    #[error("cannot read the levels `{0}`, expected a list such as 1,2,4 or a range such as 1..64x2 or 1..10+1")]
+    #[error(
+        "ladder.concurrency (--concurrency) or request_rate is `{0}`, expected a list such as 1,2,4 or a range such as 1..64x2 or 1..10+1"
+    )]
     Form(String),
     /// A level that cannot be run.
     #[error("the ladder asks for {0} streams, expected a whole number from 1 to 100000")]

@@ -10,6 +10,7 @@ use super::target::Target;
 use super::tokens;
 use super::url::{BaseUrl, UrlError};
 use super::wire;
+use crate::model::near::nearest;
 use crate::model::request::{FailureClass, Outcome, RequestTimeline};
 use crate::model::time::Clock;
 use crate::workload::{FIRST_WORD, Message, Prompt, Role, Workload};
@@ -117,7 +118,10 @@ impl ProbeError {
             ProbeError::Unreachable { proxy: Some(_), .. } => {
                 "the proxy comes from http_proxy, https_proxy or all_proxy; name the server in no_proxy to go around it".into()
             }
-            ProbeError::Unreachable { .. } => "is the server up, and the port right? try `curl URL/v1/models`".into(),
+            ProbeError::Unreachable { url, .. } => {
+                let base = url.trim_end_matches('/').trim_end_matches("/v1");
+                format!("is the server up, and the port right? try `curl {base}/v1/models`")
+            }
             ProbeError::WrongUrl { .. } => "give the API's base, with or without /v1, such as http://127.0.0.1:8000".into(),
             ProbeError::WrongKey { .. } => {
                 "set the key with --api-key, or name its variable with api_key_env; OPENAI_API_KEY goes only to HTTPS or loopback"
@@ -275,12 +279,7 @@ async fn models(spec: &TargetSpec, target: &mut Target) -> Result<(), ProbeError
             return Err(ProbeError::NoModel { url: target.facts.url.clone() });
         };
         let served: Vec<String> = list.data.into_iter().map(|m| m.id).collect();
-        let nearest = served
-            .iter()
-            .map(|s| (strsim::jaro_winkler(&s.to_lowercase(), &wanted.to_lowercase()), s))
-            .filter(|(score, _)| *score > 0.7)
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, s)| s.clone());
+        let nearest = nearest(&wanted, served.iter().map(String::as_str)).map(str::to_owned);
         return Err(ProbeError::UnknownModel { wanted, served, nearest });
     };
     target.facts.model.clone_from(&model.id);

@@ -55,7 +55,9 @@ pub fn prometheus_duration(d: Duration) -> String {
 /// Seconds for a person, three significant digits: `850 us`, `12.4 ms`, `1.25 s`, `93 s`.
 pub fn human_seconds(s: f64) -> String {
     let a = s.abs();
-    if a < 1e-3 {
+    if a == 0.0 {
+        "0 s".into()
+    } else if a < 1e-3 {
         format!("{:.0} us", s * 1e6)
     } else if a < 0.1 {
         format!("{:.1} ms", s * 1e3)

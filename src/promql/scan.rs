@@ -2,6 +2,7 @@
 
 use super::func::{Func, refusal};
 use super::parse::ParseError;
+use crate::model::near::did_you_mean;
 
 /// Words that may stand before a parenthesis without being a function.
 const OTHER_WORDS: &[&str] = &[
@@ -116,20 +117,14 @@ pub(super) fn check(text: &str) -> Result<(), ParseError> {
                     return Err(ParseError::pointing(format!("function `{name}` is not supported: {why}"), text, at));
                 }
                 let mut e = ParseError::pointing(format!("function `{name}` is not known"), text, at);
-                e.hint = nearest(&lower).map(|n| format!("did you mean `{n}`?"));
+                let known = Func::ALL.iter().map(|f| f.name()).chain(OTHER_WORDS.iter().copied());
+                e.hint = Some(did_you_mean(&lower, known)).filter(|hint| !hint.is_empty());
                 return Err(e);
             }
             _ => {}
         }
     }
     Ok(())
-}
-
-fn nearest(name: &str) -> Option<&'static str> {
-    let all = Func::ALL.iter().map(|f| f.name()).chain(OTHER_WORDS.iter().copied());
-    // Of names equally near, one that was only not finished.
-    let near = all.map(|n| (strsim::damerau_levenshtein(name, n), !n.starts_with(name), n));
-    near.filter(|(d, _, n)| *d <= 2.max(n.len() / 4)).min().map(|(_, _, n)| n)
 }
 
 /// The place of a word outside of strings.

@@ -101,6 +101,12 @@ fn not_judged(v: &Verdict) -> Option<String> {
     Some(if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) })
 }
 
+/// That the server hangs, in the first step in which it does.
+fn silent(v: &Verdict) -> Option<String> {
+    let of = |s: &StepVerdict| s.caveats.iter().find(|c| c.code == "server_silent").map(|c| plain(&c.says));
+    v.steps.iter().find_map(|s| Some(format!("the server hangs at {}: {}", level(v, s.concurrency), of(s)?)))
+}
+
 /// ` up to 64 streams`, where a clean level is known.
 fn up_to(v: &Verdict) -> String {
     v.highest_clean_concurrency.map(|c| format!(" up to {}", level(v, c))).unwrap_or_default()
@@ -202,13 +208,15 @@ fn headline(v: &Verdict) -> Entry {
         (_, None) => {
             let mut lines = vec![match v.highest_clean_concurrency {
                 Some(_) => format!("inconclusive: every rule stayed quiet{}, but {}", up_to(v), unfinished(v)),
-                None => format!("inconclusive: no alert fired, but {}", unfinished(v)),
+                None if v.other_alerts.is_empty() => format!("inconclusive: no alert fired, but {}", unfinished(v)),
+                None => format!("inconclusive: {}", unfinished(v)),
             }];
             lines.extend(not_judged(v).map(|levels| match levels.as_str() {
                 "1" if level_unit(v) == "streams" => "1 stream could not be judged".to_owned(),
                 levels => format!("{levels} {} could not be judged", level_unit(v)),
             }));
             lines.extend(v.caveats.iter().filter(|c| c.code == "target_lost").map(|c| plain(&c.says)));
+            lines.extend(silent(v));
             entry("no answer", Tone::Doubt, lines)
         }
     }

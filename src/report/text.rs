@@ -102,6 +102,7 @@ pub fn instant(s: f64) -> String {
 
 /// A number to three significant digits, without trailing zeros: `0.12`, `47.1`, `1234`.
 pub fn number(x: f64) -> String {
+    let x = if x == 0.0 { 0.0 } else { x }; // never `-0`
     let a = x.abs();
     let digits = if a >= 100.0 || a == 0.0 {
         0

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::model::recording::Recording;
 use crate::model::sample::{Labels, NAME, Scrape, SourceKind};
 use crate::model::step::StepSpan;
-use crate::model::time::Offset;
+use crate::model::time::{Offset, Span};
 use crate::model::verdict::{AlertState, AlertVerdict};
 use crate::promql::{Engine, Reading};
 use crate::series::{Store, View};
@@ -105,7 +105,7 @@ impl<'a> Judge<'a> {
     /// Observations that quantile rules which do not fire still wait for in this step: 0 if it need not be prolonged.
     pub fn observations_missing(&self, span: &StepSpan, fires: impl Fn(&str) -> bool) -> u64 {
         let end_ms = self.recording.unix_ms(span.measured.end);
-        let view = View::since(self.store, self.recording.unix_ms(span.measured.start));
+        let view = self.only(span.measured);
         let mut missing: f64 = 0.0;
         for alert in self.rules.alerts() {
             let histograms = observations::histograms(self.rules, &alert.expr, self.store);
@@ -122,7 +122,7 @@ impl<'a> Judge<'a> {
     /// How many of the alerts that could not be judged lack nothing but observations.
     pub fn lack_observations(&self, span: &StepSpan, verdicts: &[AlertVerdict]) -> usize {
         let end_ms = self.recording.unix_ms(span.measured.end);
-        let view = View::since(self.store, self.recording.unix_ms(span.measured.start));
+        let view = self.only(span.measured);
         let lacks = |verdict: &&AlertVerdict| {
             let Some(alert) = self.rules.find(&verdict.alert) else { return false };
             let histograms = observations::histograms(self.rules, &alert.expr, self.store);
@@ -144,6 +144,17 @@ impl<'a> Judge<'a> {
     pub(super) fn failed_just_before(&self, sources: &BTreeSet<SourceKind>, at_ms: i64) -> bool {
         let from = at_ms - self.timing.scrape_ms() - self.timing.poll_ms();
         self.failures.iter().any(|(source, t)| sources.contains(source) && *t > from && *t <= at_ms)
+    }
+
+    /// What was read in a span; a reading at its end is the next span's.
+    pub(super) fn only(&self, span: Span) -> View<'a> {
+        View::since(self.store, self.recording.unix_ms(span.start)).until(self.recording.unix_ms(span.end))
+    }
+
+    /// First and last instant of a span, seconds since the start of the run, to the millisecond; both are its own.
+    pub fn window(&self, span: Span) -> (f64, f64) {
+        let (from_ms, end_ms) = (self.recording.unix_ms(span.start), self.recording.unix_ms(span.end));
+        (self.seconds(from_ms), self.seconds((end_ms - 1).max(from_ms)))
     }
 
     /// Whether a series of this name was ever read.

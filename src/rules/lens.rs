@@ -44,19 +44,22 @@ impl Held {
 impl<'a> Judge<'a> {
     /// Looks at `span` alone: what came before is invisible. Every neutral name can be read.
     pub fn lens(&'a self, span: Span) -> Lens<'a> {
-        let (from, to) = (self.recording.unix_ms(span.start), self.recording.unix_ms(span.end));
         let every = self.rules.records().map(|r| r.name.as_str()).collect();
-        self.lens_over(from, to, View::since(self.store, from), &every)
+        self.lens_in(span, &every)
     }
 
     /// The same for the questions `exprs` alone, so that nothing else is evaluated at every scrape.
     pub(crate) fn lens_for(&'a self, span: Span, exprs: &[Expr]) -> Lens<'a> {
-        let (from, to) = (self.recording.unix_ms(span.start), self.recording.unix_ms(span.end));
         let asked: BTreeSet<&str> = exprs.iter().flat_map(Expr::metric_names).collect();
         let named: Vec<&'a Record> = self.rules.records().filter(|r| asked.contains(r.name.as_str())).collect();
         let mut needed = self.rules.records_behind(named.iter().map(|r| &r.expr));
         needed.extend(named.iter().map(|r| r.name.as_str()));
-        self.lens_over(from, to, View::since(self.store, from), &needed)
+        self.lens_in(span, &needed)
+    }
+
+    fn lens_in(&'a self, span: Span, needed: &BTreeSet<&str>) -> Lens<'a> {
+        let (from, end) = (self.recording.unix_ms(span.start), self.recording.unix_ms(span.end));
+        self.lens_over(from, end - 1, self.only(span), needed)
     }
 
     /// Looks at the whole run up to `until_ms`, with the recording rules that `exprs` need.
@@ -92,7 +95,7 @@ impl<'a> Judge<'a> {
         Lens { judge: self, view, overlay, instants }
     }
 
-    /// When the server was scraped in a stretch; without a server, every second (scaled).
+    /// When the server was scraped from `from_ms` to `to_ms`, both included; without a server, every second (scaled).
     fn instants(&self, from_ms: i64, to_ms: i64) -> Vec<i64> {
         let of = |kind: SourceKind| -> Vec<i64> {
             let scrapes = self.recording.scrapes.iter().filter(|s| s.source == kind);

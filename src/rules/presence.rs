@@ -48,7 +48,7 @@ impl Judge<'_> {
 
     /// Whether anything that a rule reads was there in a step.
     pub fn reads_any(&self, rule: &Alert, span: &StepSpan) -> bool {
-        let view = View::since(self.store, self.recording.unix_ms(span.warmup.start));
+        let view = self.only(span.whole());
         self.any_series(rule, &view, self.recording.unix_ms(span.measured.end))
     }
 }

@@ -73,7 +73,7 @@ impl<'a> Rounds<'a> {
         Rounds { rules, from_ms, phases, tallies, series: None }
     }
 
-    /// Evaluates all that is due by `until_ms`, looking through `judge`.
+    /// Evaluates all that is due before `until_ms`, looking through `judge`: a step's last instant is the next one's first.
     pub(crate) fn advance(&mut self, judge: &Judge<'_>, until_ms: i64) {
         if self.series != Some(judge.store.len()) {
             self.series = Some(judge.store.len());
@@ -83,11 +83,11 @@ impl<'a> Rounds<'a> {
             }
         }
         for (p, phase) in self.phases.iter_mut().enumerate() {
-            if phase.next_ms > until_ms {
+            if phase.next_ms >= until_ms {
                 continue;
             }
             let view = View::on_grid(judge.store, self.from_ms, phase.grid).with_overlay(&judge.facts);
-            while phase.next_ms <= until_ms {
+            while phase.next_ms < until_ms {
                 let at_ms = phase.next_ms;
                 if !phase.recorder.is_empty() {
                     phase.recorder.record(&judge.engine, &view, &mut phase.recorded, at_ms);
@@ -300,8 +300,8 @@ impl Judge<'_> {
     /// The verdict of one alert; `sum` is what it did over all phases.
     fn verdict(&self, tally: &Tally<'_>, sum: &Sum<'_>, measured: Span) -> AlertVerdict {
         let alert = tally.alert;
-        let (from_ms, end_ms) = (self.recording.unix_ms(measured.start), self.recording.unix_ms(measured.end));
-        let seen = &View::since(self.store, from_ms);
+        let end_ms = self.recording.unix_ms(measured.end);
+        let seen = &self.only(measured);
         let mut out = AlertVerdict {
             alert: alert.name.clone(),
             state: AlertState::Quiet,

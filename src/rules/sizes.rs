@@ -2,7 +2,6 @@
 
 use crate::model::recording::Recording;
 use crate::model::sample::{Labels, NAME, SourceKind};
-use crate::model::step::StepSpan;
 use crate::series::Store;
 
 /// Median prompt of a step's requests, tokens.
@@ -33,6 +32,11 @@ impl Sizes {
         sizes.output.sort_by(f64::total_cmp);
         sizes
     }
+
+    /// Whether the requests are of different sizes.
+    pub fn vary(&self) -> bool {
+        [&self.prompt, &self.output].iter().any(|of| of.first() != of.last())
+    }
 }
 
 /// Writes both sizes at every scrape of each step.
@@ -43,15 +47,11 @@ pub(crate) fn push_sizes(recording: &Recording, into: &mut Store) {
         for (name, values) in [(PROMPT, &sizes.prompt), (OUTPUT, &sizes.output)] {
             let Some(median) = middle(values) else { continue };
             let labels = Labels::new([(NAME, name), ("job", "plimsoll")]);
-            for t in times.iter().filter(|t| covers(step, t.0)) {
+            for t in times.iter().filter(|t| step.contains(**t)) {
                 into.push(&labels, recording.unix_ms(*t), median);
             }
         }
     }
-}
-
-fn covers(step: &StepSpan, at_us: u64) -> bool {
-    step.warmup.start.0 <= at_us && at_us <= step.measured.end.0
 }
 
 /// Median of sorted values; the lower middle of an even number, so that it is a value that was met.

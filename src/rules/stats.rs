@@ -42,7 +42,7 @@ impl Judge<'_> {
         }
         let read: Vec<_> = READ.iter().filter_map(|name| crate::promql::parse(name).ok()).collect();
         let lens = self.lens_for(span.measured, &read);
-        let over = Over::new(&lens, span.measured);
+        let over = Over::new(self, &lens, span.measured);
         Some(ServerStats {
             scrapes: good.len() as u64,
             failed_scrapes: failed.len() as u64,
@@ -72,8 +72,9 @@ pub struct Over<'a, 'b> {
 
 impl<'a, 'b> Over<'a, 'b> {
     /// What a lens shows of a span.
-    pub fn new(lens: &'a Lens<'b>, span: Span) -> Over<'a, 'b> {
-        Over { lens, from_s: span.start.as_secs_f64(), to_s: span.end.as_secs_f64() }
+    pub fn new(judge: &Judge<'_>, lens: &'a Lens<'b>, span: Span) -> Over<'a, 'b> {
+        let (from_s, to_s) = judge.window(span);
+        Over { lens, from_s, to_s }
     }
 
     /// Middle and ends of an expression.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::model::near::did_you_mean;
+
 /// Why a scenario cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
@@ -48,12 +50,10 @@ impl ScenarioError {
             origin: origin.to_owned(),
             line: before.matches('\n').count() + 1,
             column: before.rsplit('\n').next().map_or(0, str::len) + 1,
-            hint: match nearest(&message) {
-                Some(key) => format!("did you mean `{key}`?"),
-                None if message == "missing field `kind`" => {
-                    "give `kind = \"fixed\"`, or synthetic, shared_prefix, conversation, dataset or trace".into()
-                }
-                None => String::new(),
+            hint: if message == "missing field `kind`" {
+                "give `kind = \"fixed\"`, or synthetic, shared_prefix, conversation, dataset or trace".into()
+            } else {
+                key_meant(&message)
             },
             says: match text.lines().nth(before.matches('\n').count()).map(str::trim) {
                 Some(line) if !line.is_empty() => format!("{message}, in `{line}`"),
@@ -116,13 +116,9 @@ pub fn in_words(message: &str) -> String {
     format!("{met}, expected {expected}")
 }
 
-/// Out of "unknown field `a`, expected one of `b`, `c`": the key that is most like `a`.
-pub fn nearest(message: &str) -> Option<String> {
+/// Out of "unknown field `a`, expected one of `b`, `c`": the hint which of them is most like `a`; empty if none is.
+pub fn key_meant(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
-    let met = quoted.next().filter(|_| message.starts_with("unknown"))?;
-    quoted
-        .map(|key| (strsim::jaro_winkler(met, key), key))
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .map(|(_, key)| key.to_owned())
+    let met = quoted.next().filter(|_| message.starts_with("unknown"));
+    met.map_or_else(String::new, |met| did_you_mean(met, quoted))
 }

@@ -162,6 +162,14 @@ fn failure(class: &str, detail: String) -> ScrapeFailure {
 fn transport(error: reqwest::Error) -> ScrapeFailure {
     let class = if error.is_connect() { "connect" } else { "transport" };
     let error = error.without_url();
+    if error.is_connect() {
+        // The system's own words; who was asked to connect, and by which layer, is told elsewhere or nobody's concern.
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        return failure(class, cause.to_string());
+    }
     let mut detail = error.to_string();
     let mut source = error.source();
     while let Some(e) = source {

@@ -34,6 +34,8 @@ impl Grid {
 pub struct View<'a> {
     store: &'a Store,
     from_ms: i64,
+    /// First instant that is not seen any more.
+    until_ms: i64,
     /// For each list of times, which of them are seen; empty without a grid. Shared by clones.
     chosen: Arc<[Chosen]>,
     overlays: [Option<&'a Store>; 2],
@@ -49,7 +51,7 @@ struct Chosen {
 impl<'a> View<'a> {
     /// All of a store.
     pub fn whole(store: &'a Store) -> View<'a> {
-        View { store, from_ms: i64::MIN, chosen: Arc::new([]), overlays: [None; 2] }
+        View { store, from_ms: i64::MIN, until_ms: i64::MAX, chosen: Arc::new([]), overlays: [None; 2] }
     }
 
     /// A store without the samples from before `from_ms`.
@@ -61,6 +63,12 @@ impl<'a> View<'a> {
     pub fn on_grid(store: &'a Store, from_ms: i64, grid: Grid) -> View<'a> {
         let chosen = store.times.iter().map(|times| choose(times, from_ms, grid)).collect();
         View { chosen, ..View::since(store, from_ms) }
+    }
+
+    /// The same without the samples from `until_ms` on: a step's last instant is the next one's first.
+    #[must_use]
+    pub fn until(self, until_ms: i64) -> View<'a> {
+        View { until_ms, ..self }
     }
 
     /// The same with a further store laid over it, seen whole: facts, or what recording rules have computed so far.
@@ -83,9 +91,15 @@ impl<'a> View<'a> {
 
     /// The stores to look for series in.
     pub(crate) fn stores(&self) -> impl Iterator<Item = Layer<'a, '_>> + '_ {
-        let base = Layer { store: self.store, from_ms: self.from_ms, chosen: &self.chosen, last: None };
+        let base = Layer {
+            store: self.store,
+            from_ms: self.from_ms,
+            until_ms: self.until_ms,
+            chosen: &self.chosen,
+            last: None,
+        };
         let over = self.overlays.into_iter().flatten();
-        let over = over.map(|store| Layer { store, from_ms: i64::MIN, chosen: &[], last: None });
+        let over = over.map(|store| Layer { store, from_ms: i64::MIN, until_ms: i64::MAX, chosen: &[], last: None });
         std::iter::once(base).chain(over)
     }
 }
@@ -96,6 +110,7 @@ impl<'a> View<'a> {
 pub(crate) struct Layer<'a, 'v> {
     pub(crate) store: &'a Store,
     from_ms: i64,
+    until_ms: i64,
     chosen: &'v [Chosen],
     last: Option<(u32, i64, i64, usize, usize)>,
 }
@@ -140,7 +155,7 @@ impl Layer<'_, '_> {
         let list = self.chosen.get(times as usize).map_or(&self.store.times[times as usize], |c| &c.t_ms);
         let lo = lo_ms.max(self.from_ms);
         let from = list.partition_point(|&t| t < lo);
-        let to = from + list[from..].partition_point(|&t| t <= hi_ms);
+        let to = from + list[from..].partition_point(|&t| t <= hi_ms && t < self.until_ms);
         self.last = Some((times, lo_ms, hi_ms, from, to));
         (from, to)
     }
@@ -197,6 +212,7 @@ mod tests {
         let store = each_second(10);
         assert_eq!(seen(&View::whole(&store), 0, 3000), [0.0, 1.0, 2.0, 3.0]);
         assert_eq!(seen(&View::since(&store, 2000), 0, 3000), [2.0, 3.0]);
+        assert_eq!(seen(&View::since(&store, 2000).until(4000), 0, 9000), [2.0, 3.0], "its end is not its own");
     }
 
     #[test]

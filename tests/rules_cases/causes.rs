@@ -95,7 +95,7 @@ fn refused_requests_are_a_capped_queue() {
     }
     let e = run.explained(0, "ClientErrors");
     assert_eq!(e.pair, "QueueCap", "{e:?}");
-    assert!(e.summary.contains("50 answers of 503"), "{}", e.summary);
+    assert!(e.summary.contains("refuses requests: 35 of 70 were answered with 503"), "{}", e.summary);
 }
 
 /// Without the pool's size the rule of thumb is all there is.

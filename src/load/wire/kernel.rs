@@ -131,9 +131,10 @@ mod tests {
         let stamped = ask_for_stamps(&near);
         assert_eq!(stamped, cfg!(target_os = "linux"));
         let mut buffer = [0; 16];
-        // The kernel begins to stamp a little after it is first asked to, so that the first reads may lack it.
+        // The kernel begins to stamp a little after it is first asked to, when one of its workers comes to it, so that the
+        // first reads may lack it.
         let mut last = None;
-        for _ in 0..1_000 {
+        for _ in 0..200_000 {
             far.write_all(b"abc").unwrap();
             let read = receive(near.as_fd(), &mut buffer, stamped).unwrap();
             assert_eq!(&buffer[..read.bytes], b"abc");

@@ -81,6 +81,8 @@ fn a_process_that_comes_later_is_a_neighbour() {
     let quiet = fleet.poll(Depth::Border);
     assert!(quiet.notes.is_empty());
     assert_eq!(value(&quiet, "0", "plimsoll_gpu_neighbour_sm_percent"), Some(0.0), "no newer sample: it idled");
+    let idle = value(&quiet, "0", "plimsoll_gpu_neighbour_sm_percent").unwrap();
+    assert!(idle.is_sign_positive(), "a sum of nothing is no -0 % of the card's time");
     mock.set("fan 1\nprocs 1\n");
     let gone = fleet.poll(Depth::Border);
     assert_eq!(value(&gone, "0", "plimsoll_gpu_neighbours"), Some(0.0));

@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench power` runs the release gate (scenarios/release-gate.toml, default settings and lengths) on the
 //! stand-in, whose pace was fitted to recorded runs of a real vLLM 0.31 (`tests/sim/jitter.rs`), at several
-//! effect sizes and twenty pairs of seeds each, and prints the power curve. It takes some minutes. `-- --pairs 5
-//! --slower 0,10` makes it shorter.
+//! effect sizes and twenty pairs each, and prints the power curve. Both runs of a pair send the same requests, as two runs of a
+//! scenario do; what differs is the server's own chance. It takes some minutes. `-- --pairs 5 --slower 0,10` makes it shorter.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -32,16 +32,16 @@ fn main() {
     let jobs: Vec<usize> = (0..pairs).collect();
     spread(&jobs, |pair| {
         let base = dir.join(format!("base-{pair}"));
-        scenario(&dir, &format!("base-{pair}.toml"), 0.0, None);
-        run(&dir, &format!("base-{pair}.toml"), &base, 1_000 + *pair);
+        scenario(&dir, &format!("base-{pair}.toml"), 0.0, None, 1_000 + *pair);
+        run(&dir, &format!("base-{pair}.toml"), &base);
     });
     println!("slower by   passed  failed  unresolved   of {pairs}");
     for percent in &slower {
         let found = Mutex::new([0_usize; 3]);
         spread(&jobs, |pair| {
             let name = format!("new-{percent}-{pair}");
-            scenario(&dir, &format!("{name}.toml"), *percent, Some(*pair));
-            let code = run(&dir, &format!("{name}.toml"), &dir.join(&name), 2_000 + *pair);
+            scenario(&dir, &format!("{name}.toml"), *percent, Some(*pair), 2_000 + *pair);
+            let code = run(&dir, &format!("{name}.toml"), &dir.join(&name));
             let place = match code {
                 0 => 0,
                 99 => 1,
@@ -74,18 +74,19 @@ fn spread(jobs: &[usize], job: impl Fn(&usize) + Sync) {
 }
 
 /// Writes the release gate on the stand-in; with a baseline if it is to be held against one.
-fn scenario(dir: &Path, name: &str, percent: f64, baseline: Option<usize>) {
+fn scenario(dir: &Path, name: &str, percent: f64, baseline: Option<usize>, chance: usize) {
     let mut text =
         format!("{SIM}\n[[sim.with.faults]]\nkind = {{ slow = {{ factor = {:.4} }} }}\n", 1.0 + percent / 100.0);
+    text = text.replace("profile = \"roomy\"", &format!("profile = \"roomy\"\nseed = {chance}"));
     if let Some(pair) = baseline {
         text = text.replace("[gate]", &format!("[gate]\nagainst = \"base-{pair}/verdict.json\""));
     }
     std::fs::write(dir.join(name), text).expect("a writable folder");
 }
 
-fn run(dir: &Path, scenario: &str, out: &Path, seed: usize) -> i32 {
+fn run(dir: &Path, scenario: &str, out: &Path) -> i32 {
     let status = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
-        .args(["run", scenario, "--no-tui", "--seed", &seed.to_string(), "--out"])
+        .args(["run", scenario, "--no-tui", "--out"])
         .arg(out)
         .current_dir(dir)
         .stdout(Stdio::null())

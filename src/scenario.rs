@@ -95,6 +95,9 @@ impl Default for Scenario {
 pub struct SimSpec {
     /// Name of a profile; `plimsoll sim --profile list` prints them.
     pub profile: String,
+    /// Seed of the server's own chance, its jitter; `None`: the scenario's, from which the load comes too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// Changes to the profile, in its own shape.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub with: toml::Table,

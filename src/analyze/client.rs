@@ -64,6 +64,8 @@ pub struct Samples {
     pub completed: u64,
     /// Failures.
     pub failed: u64,
+    /// Whether streams keep step with each other ([`in_step`]).
+    pub in_step: bool,
 }
 
 impl Samples {
@@ -82,6 +84,7 @@ impl Samples {
         self.good.append(&mut other.good);
         self.completed += other.completed;
         self.failed += other.failed;
+        self.in_step |= other.in_step;
     }
 
     /// The statistics of all of them together.
@@ -120,6 +123,7 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
     let mut in_flight = Duration::ZERO;
     let (mut ended_in_window, mut latency_sum) = (0u64, 0.0);
     let (mut coalesced, mut with_gaps) = (0u64, 0u64);
+    let mut answers: Vec<f64> = Vec::new();
 
     for r in requests.iter().filter(|r| r.sent < window.end && r.finished > window.start) {
         let over = r.finished < window.end;
@@ -163,6 +167,7 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
             continue;
         }
         counted.completed += 1;
+        answers.push(f64::from(r.output_tokens()));
         samples.e2e.extend(r.e2e().map(|d| (r.began(), d.as_secs_f64())));
         let per_token = r.tpot().map(|d| d.as_secs_f64());
         samples.tpot.extend(per_token.map(|t| (r.began(), t)));
@@ -175,6 +180,7 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
     counted.failed = Failed { total: counted.failed.total, by_class };
 
     (samples.completed, samples.failed) = (counted.completed, counted.failed.total);
+    samples.in_step = matches!(step.load, Load::Concurrency(c) if c >= 2) && in_step(&answers);
     let mean_in_flight = per_s(in_flight.as_secs_f64());
     let littles_law_residual = mean_in_flight.filter(|&l| l > 0.0 && ended_in_window > 0).map(|l| {
         // rate × mean latency is the latencies' sum over the window's length.
@@ -207,6 +213,18 @@ pub fn measure(requests: &[RequestTimeline], step: &StepSpan, slo: &Slo) -> Clie
         littles_law_residual,
         caveats,
     }
+}
+
+/// Whether answers of such lengths keep the streams of a closed loop in step. An engine gives every running request one
+/// token a step; where all take as many steps, two streams that once sent in the same one do so for the whole run, and
+/// their prompts are computed together each time. How many fell together is one draw a run.
+fn in_step(answers: &[f64]) -> bool {
+    let n = answers.len() as f64;
+    let mean = answers.iter().sum::<f64>() / n;
+    let deviation = (answers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
+    // Lengths that differ by this share part two streams by a whole answer within some hundred of them.
+    const PARTS: f64 = 0.1;
+    answers.len() > 1 && deviation < PARTS * mean
 }
 
 /// Prompt and answer lengths as the server counted them, over the whole run.

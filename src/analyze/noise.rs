@@ -5,6 +5,9 @@
 //! sure. So the window is cut into blocks longer than a request, whole blocks are drawn with
 //! replacement, and the spread of a statistic over such draws is its standard error (block
 //! bootstrap: Künsch 1989). The draws are seeded, so the same recording gives the same bytes.
+//!
+//! What is the same in every block of a run and another in the next run, no draw of blocks can show. Where streams keep
+//! step with each other, that is how many of them send together; then the statistics that hang on it have no error.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -31,8 +34,10 @@ pub fn noise(samples: &Samples) -> Noise {
         return Noise { blocks: blocks.spans.len() as u64, ..Noise::default() };
     }
     let draws = blocks.draws();
-    let [ttft_p50, ttft_p99] = blocks.quantile_errors(&samples.ttft, &draws);
+    let mixed = |error: Option<f64>| error.filter(|_| !samples.in_step);
+    let [ttft_p50, ttft_p99] = blocks.quantile_errors(&samples.ttft, &draws).map(mixed);
     let [gap_p50, gap_p99] = blocks.quantile_errors(&samples.gaps, &draws);
+    let gap_p99 = mixed(gap_p99);
     let [e2e_p50, _] = blocks.quantile_errors(&samples.e2e, &draws);
     Noise {
         blocks: blocks.spans.len() as u64,
@@ -256,6 +261,19 @@ mod tests {
         assert!((many.output_tokens_ratio.unwrap() / found - 1.0).abs() < 1e-9);
         let ratio = many.gap_p50_ratio.unwrap() / one.gap_p50_ratio.unwrap();
         assert!((ratio - 1.0).abs() < 0.2, "{ratio}");
+    }
+
+    #[test]
+    fn streams_in_step_leave_the_times_to_first_token_without_an_error() {
+        let mut s = samples(2);
+        s.ttft = s.gaps.clone();
+        let mixed = noise(&s);
+        s.in_step = true;
+        let locked = noise(&s);
+        assert!(mixed.ttft_p50_ratio.is_some() && mixed.ttft_p99_ratio.is_some() && mixed.gap_p99_ratio.is_some());
+        assert_eq!([locked.ttft_p50_ratio, locked.ttft_p99_ratio, locked.gap_p99_ratio], [None; 3]);
+        assert_eq!(locked.gap_p50_ratio, mixed.gap_p50_ratio);
+        assert_eq!(locked.output_tokens_ratio, mixed.output_tokens_ratio);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn resolve(args: &RunArgs) -> Result<Resolved, Refusal> {
         s.sim = None;
     }
     if let Some(profile) = &args.sim {
-        s.sim = Some(SimSpec { profile: profile.clone(), with: toml::Table::new() });
+        s.sim = Some(SimSpec { profile: profile.clone(), seed: None, with: toml::Table::new() });
         s.target.url = crate::load::TargetSpec::default().url;
     }
     if args.model.is_some() {

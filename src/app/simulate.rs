@@ -57,7 +57,7 @@ fn asked_for(args: &SimArgs) -> Result<Profile, Refusal> {
         })?;
         lay_over(&mut with, &change);
     }
-    let mut profile = profile(&SimSpec { profile: args.profile.clone(), with })?;
+    let mut profile = profile(&SimSpec { profile: args.profile.clone(), seed: None, with })?;
     for text in &args.fault {
         let fault: Result<One, toml::de::Error> = toml::from_str(&format!("fault = {{ {text} }}"));
         let fault = fault.map_err(|e| {
@@ -97,7 +97,8 @@ pub fn serve(scenario: &mut Scenario, clock: Clock) -> anyhow::Result<()> {
     let listener = sim::bind(([127, 0, 0, 1], 0).into()).context("listening for the stand-in")?;
     let address = listener.local_addr().context("reading the stand-in's address")?;
     scenario.target.url = format!("http://{address}");
-    tokio::spawn(sim::serve_on(clock, listener, profile, scenario.seed, std::future::pending()));
+    let seed = spec.seed.unwrap_or(scenario.seed);
+    tokio::spawn(sim::serve_on(clock, listener, profile, seed, std::future::pending()));
     Ok(())
 }
 
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn changes_reach_the_profile_and_typos_are_refused() {
-        let with = |text: &str| SimSpec { profile: "quickstart".into(), with: text.parse().unwrap() };
+        let with = |text: &str| SimSpec { profile: "quickstart".into(), seed: None, with: text.parse().unwrap() };
         let changed = profile(&with("[engine]\nmax_num_seqs = 3")).unwrap();
         assert_eq!(changed.engine.max_num_seqs, 3);
         assert_eq!(changed.cost, Profile::named("quickstart").unwrap().cost);
@@ -149,7 +150,7 @@ mod tests {
         assert!(typo.says.contains("`max_num_seq`"), "{typo}");
         assert_eq!(typo.hint, "did you mean `max_num_seqs`?");
         assert!(profile(&with("[engine]\nmax_num_seqs = 0")).is_err());
-        let typo = profile(&SimSpec { profile: "quikstart".into(), with: toml::Table::new() }).unwrap_err();
+        let typo = profile(&SimSpec { profile: "quikstart".into(), seed: None, with: toml::Table::new() }).unwrap_err();
         assert_eq!(typo.hint, "did you mean `quickstart`?");
     }
 

@@ -19,7 +19,8 @@ fn scenario(dir: &Path, name: &str, slower: f64, levels: &str, gate: &str) {
     let text = format!(
         "name = \"gated\"\nnonce = \"n\"\ntime_scale = 0.1\n[sim]\nprofile = \"quickstart\"\n\
          [[sim.with.faults]]\nkind = {{ slow = {{ factor = {slower:.3} }} }}\n\
-         [workload]\nkind = \"fixed\"\ninput_tokens = 64\noutput_tokens = 16\n\
+         [workload]\nkind = \"synthetic\"\ninput_tokens = 64\n\
+         output_tokens = {{ distribution = \"uniform\", min = 8, max = 24 }}\n\
          [ladder]\nconcurrency = [{levels}]\nnarrow = false\nconfirm = false\nhold = \"120s\"\n\
          [slo]\nttft_p99 = \"10s\"\nitl_p99 = \"1s\"\n[gate]\n{gate}\n"
     );

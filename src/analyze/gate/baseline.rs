@@ -3,7 +3,7 @@
 use super::{AGAINST, gate};
 use crate::compare::{self, Settings};
 use crate::model::comparison::{Change, Comparison, Judgement, Metric};
-use crate::model::verdict::{Caveat, Check, CheckState, Verdict};
+use crate::model::verdict::{Caveat, Check, CheckState, StepVerdict, Verdict};
 use crate::scenario::{GateSpec, Scenario};
 
 /// Holds a run against the baseline of its gate: fills in [`Verdict::comparison`], and puts its checks into the gate.
@@ -23,6 +23,16 @@ pub fn hold_against(verdict: &mut Verdict, scenario: &Scenario, baseline: &Verdi
                 "of {untold} 99th percentiles nobody can tell whether they changed; the gate does not vouch for them"
             ),
             "hold the steps longer, or set a threshold on the percentile that matters",
+        ));
+    }
+    // Of a level that was run with too few requests nothing can be told either; here there were enough.
+    let blind = |s: &StepVerdict| s.client.noise.e2e_p50_ratio.is_some() && s.client.noise.ttft_p50_ratio.is_none();
+    if comparison.incomparable.is_empty() && verdict.steps.iter().any(blind) {
+        verdict.caveats.push(Caveat::new(
+            "streams_in_step",
+            "answers are all of one length, so streams keep step with each other: how many send together is chance, and \
+             differs from run to run; no change of the time to first token can be told from it",
+            "let lengths vary, e.g. output_tokens = { distribution = \"uniform\", min = 64, max = 192 }",
         ));
     }
     verdict.comparison = Some(comparison);
@@ -74,7 +84,7 @@ fn regressions(c: &Comparison, spec: &GateSpec, error_target: f64) -> Vec<Check>
                     allowed * 100.0
                 ),
             ),
-            (None, None) => (CheckState::Unresolved, format!("{change}, of too few samples for an interval")),
+            (None, None) => (CheckState::Unresolved, format!("{change}, and no interval can be given")),
         };
         checks.push(Check { check, state, measured: effect, says });
     }

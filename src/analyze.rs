@@ -188,6 +188,11 @@ impl<'a> Analysis<'a> {
         self.judge.observations_missing(span, fires)
     }
 
+    /// Why the run so far is void; `None` if it is not.
+    pub fn void(&self) -> Option<Caveat> {
+        diagnose::void(&self.judge)
+    }
+
     /// Everything.
     pub fn verdict(&self) -> Verdict {
         let recording = self.recording;

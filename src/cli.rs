@@ -251,6 +251,8 @@ pub enum ExportFormat {
     Csv,
     /// One object a step with the keys of `vllm bench serve`
     VllmBench,
+    /// The main plot, latency against load, as a picture
+    Png,
 }
 
 /// `watch`.
@@ -282,6 +284,9 @@ pub struct WatchArgs {
     /// Answer as JSON on standard output; without --once, a line for each change
     #[arg(long)]
     pub json: bool,
+    /// Plain lines, even on a terminal
+    #[arg(long)]
+    pub no_tui: bool,
 }
 
 /// `rules`.

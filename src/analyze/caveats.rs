@@ -67,7 +67,8 @@ impl Analysis<'_> {
                 "the next step might not have fitted into max_duration",
                 "raise max_duration, or give fewer levels",
             )),
-            Some(StopReason::BoundaryFound | StopReason::EndOfLadder) => {}
+            // The void itself is the first caveat.
+            Some(StopReason::BoundaryFound | StopReason::EndOfLadder | StopReason::Void) => {}
         }
         if verdict.steps.iter().any(|s| s.offered.concurrency.is_some()) && verdict.clock == ClockKind::Real {
             out.push(Caveat::new(

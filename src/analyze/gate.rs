@@ -11,7 +11,9 @@ use crate::diagnose::FORBIDDEN_SHARE;
 use crate::model::sample::Labels;
 use crate::model::step::StepSpan;
 use crate::model::time::Offset;
-use crate::model::verdict::{AlertState, Check, CheckState, Gate, Quantiles, Verdict};
+use crate::model::verdict::{
+    AlertState, AlertVerdict, Check, CheckState, Gate, Quantiles, StepOutcome, StepVerdict, Verdict,
+};
 use crate::scenario::{Latency, Measure, Says, Statistic, Threshold};
 
 mod baseline;
@@ -38,6 +40,16 @@ impl Analysis<'_> {
         if spec.against.is_some() {
             let says = "the baseline was not read".into();
             checks.push(Check { check: AGAINST.into(), state: CheckState::Unresolved, measured: None, says });
+        }
+        if let Some(why) = &verdict.void {
+            for check in &mut checks {
+                *check = Check {
+                    check: check.check.clone(),
+                    state: CheckState::Unresolved,
+                    measured: None,
+                    says: format!("the run is void: {why}"),
+                };
+            }
         }
         (!checks.is_empty()).then(|| gate(checks))
     }
@@ -283,9 +295,30 @@ fn min_clean(verdict: &Verdict, least: f64) -> Check {
             (CheckState::Failed, format!("{up_to}, and an alert fired at {f}"))
         }
         (Some(c), _) => (CheckState::Unresolved, format!("{c} were clean, and nothing was shown for {least}")),
-        (None, _) => (CheckState::Unresolved, "no step was clean".into()),
+        (None, Some(f)) => (CheckState::Unresolved, format!("nothing was shown below {f}, where an alert fired")),
+        (None, None) => (CheckState::Unresolved, format!("no step was clean: {}", unjudged(verdict))),
     };
     Check { check: format!("min_clean_concurrency >= {least}"), state, measured: clean, says }
+}
+
+/// Why the lowest level that was run could not be judged, in words.
+fn unjudged(verdict: &Verdict) -> String {
+    let open = |s: &&StepVerdict| s.outcome == StepOutcome::Inconclusive;
+    let Some(step) = verdict.steps.iter().filter(open).min_by(|a, b| a.concurrency.total_cmp(&b.concurrency)) else {
+        return "no step was run to its end".into();
+    };
+    let blind = |a: &&AlertVerdict| matches!(a.state, AlertState::NotEvaluable | AlertState::NoData);
+    let alert = step.alerts.iter().find(blind).map(|a| match &a.because {
+        Some(because) => format!("{}: {because}", a.alert),
+        None => format!("{} had no data", a.alert),
+    });
+    let why = match step.cut_short {
+        Some(_) => "it was cut short".into(),
+        None => {
+            alert.or_else(|| step.caveats.first().map(|c| c.says.clone())).unwrap_or_else(|| "no rule judges".into())
+        }
+    };
+    format!("{} could not be judged: {why}", step.concurrency)
 }
 
 /// What the checks against a baseline are called where they cannot be made.

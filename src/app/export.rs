@@ -1,7 +1,7 @@
 //! `plimsoll export`: a recording's data for other tools.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -25,14 +25,19 @@ use super::query;
 pub fn export(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     // Everything is read before the file is made: a failure leaves no empty one.
     let recorded = match args.format {
-        ExportFormat::Csv => None,
+        ExportFormat::Csv | ExportFormat::Png => None,
         ExportFormat::Openmetrics | ExportFormat::VllmBench => Some(judge::read(&args.dir, &[] as &[&Path])?),
     };
     let verdict = match args.format {
         ExportFormat::Openmetrics => None,
-        ExportFormat::Csv | ExportFormat::VllmBench => Some(verdict(&args.dir)?),
+        ExportFormat::Csv | ExportFormat::VllmBench | ExportFormat::Png => Some(verdict(&args.dir)?),
+    };
+    let picture = match (&verdict, args.format) {
+        (Some(verdict), ExportFormat::Png) => Some(picture(verdict, args)?),
+        _ => None,
     };
     let write = |out: &mut dyn Write| match (&recorded, &verdict) {
+        (None, Some(_)) if picture.is_some() => out.write_all(picture.as_deref().unwrap_or_default()),
         (Some(recorded), None) => open_metrics(&query::store(recorded), out),
         (None, Some(verdict)) => report::csv::write(verdict, out),
         (Some(recorded), Some(verdict)) => vllm_bench(verdict, &recorded.recording, out),
@@ -68,6 +73,18 @@ fn vllm_bench(verdict: &Verdict, recording: &Recording, out: &mut dyn Write) -> 
         report::vllm_bench::write(verdict, step, Some(&requests), Detail::Aggregates, out)?;
     }
     Ok(())
+}
+
+/// The main plot as a picture. A terminal is no place for it.
+fn picture(verdict: &Verdict, args: &ExportArgs) -> anyhow::Result<Vec<u8>> {
+    if args.output.is_none() && io::stdout().is_terminal() {
+        let hint = "name a file with --output plot.png";
+        return Err(Refusal::usage("a picture cannot be shown on a terminal", hint).into());
+    }
+    report::png::picture(verdict)?.ok_or_else(|| {
+        let says = format!("{}: no step measured a latency, so there is nothing to draw", args.dir.display());
+        Refusal::usage(says, "").into()
+    })
 }
 
 /// The verdict that the run or the last `judge` left in the folder.

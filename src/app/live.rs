@@ -13,7 +13,7 @@ use crate::model::recording::{Ended, Event, Recording, StopReason};
 use crate::model::request::{FailureClass, Outcome};
 use crate::model::step::{CutShort, StepPlan, StepSpan};
 use crate::model::time::{Clock, Offset};
-use crate::model::verdict::StepVerdict;
+use crate::model::verdict::{Caveat, StepVerdict};
 use crate::rules::{Fired, Follow};
 use crate::scrape::{Pages, Poller};
 
@@ -56,6 +56,8 @@ pub struct Live<'a> {
     pub follow: Follow<'a>,
     /// Who tells how it goes.
     pub progress: Progress,
+    /// Whether the hardware broke, so that nothing that is measured counts any more.
+    pub void: bool,
 }
 
 /// For how long nothing may come before that is told while it goes on.
@@ -113,6 +115,9 @@ impl Live<'_> {
             verdicts.push(verdict);
             if let Some(cut) = cut {
                 break stop_reason(cut);
+            }
+            if self.void {
+                break StopReason::Void;
             }
             if let Some(silence) = self.hangs() {
                 self.lose(&format!("the server hangs: {}", silence.says()));
@@ -195,7 +200,7 @@ impl Live<'_> {
             }
             // Rules that lack observations get more time, up to the longest hold.
             let missing = self.missing(plan.step)?;
-            if until >= latest || missing == 0 {
+            if until >= latest || missing == 0 || self.void {
                 break;
             }
             if self.hangs().is_some() {
@@ -230,17 +235,31 @@ impl Live<'_> {
 
     /// The verdict of a step that has ended.
     fn judge(&mut self, step: u32) -> anyhow::Result<StepVerdict> {
-        self.analyzed(step, |analysis, _, span| analysis.step(span))
+        let (verdict, void) = self.analyzed(step, |analysis, _, span| (analysis.step(span), analysis.void()))?;
+        self.note_void(void);
+        Ok(verdict)
     }
 
     /// How many observations the rules of a step still lack, as things stand. What its alerts have done so far is known
     /// already.
     fn missing(&mut self, step: u32) -> anyhow::Result<u64> {
-        self.analyzed(step, |analysis, follow, span| {
+        let (missing, void) = self.analyzed(step, |analysis, follow, span| {
             let fires = follow.fires(analysis.judge(), span.step, span.measured.end);
             // A threshold that cannot be decided yet waits as a quantile rule does.
-            analysis.judge().observations_missing(span, fires).max(u64::from(analysis.gate_undecided(span)))
-        })
+            let undecided = u64::from(analysis.gate_undecided(span));
+            (analysis.judge().observations_missing(span, fires).max(undecided), analysis.void())
+        })?;
+        self.note_void(void);
+        Ok(missing)
+    }
+
+    /// Notes, once, why nothing that is measured counts any more.
+    fn note_void(&mut self, void: Option<Caveat>) {
+        if let Some(why) = void.filter(|_| !self.void) {
+            self.void = true;
+            self.progress.say(&format!("the run is void, and ends here: {}", why.says));
+            self.tape.note("void", why.says);
+        }
     }
 
     /// Looks at a step as things stand, what is in flight included.
@@ -299,6 +318,7 @@ impl Live<'_> {
             let now = self.clock.now();
             if self.progress.wants() {
                 let shown = self.look(stretch, now);
+                self.progress.scraped(&self.tape.recording.scrapes);
                 self.progress.tick(now, &shown);
             }
         }
@@ -386,7 +406,10 @@ impl Live<'_> {
             in_flight: live.in_flight,
             ended: [live.ended, live.failed],
             ttft_s: live.ttft_p50.map(|d| d.as_secs_f64()),
+            ttft_p99_s: live.ttft_p99.map(|d| d.as_secs_f64()),
             gap_s: live.gap_p50.map(|d| d.as_secs_f64()),
+            gap_p99_s: live.gap_p99.map(|d| d.as_secs_f64()),
+            chunks_per_s: live.chunks_per_s,
             gauges: gauges(self.poller.as_ref(), self.prepared),
             alerts: self.follow.standing(&self.tape.recording, now),
             silence: self.silence().filter(|s| s.lasts >= TELL_SILENCE_AFTER).map(|s| s.says()),
@@ -408,7 +431,8 @@ impl Live<'_> {
 
     /// Ends all that is still on its way and closes the recording.
     async fn finish(self, reason: StopReason) -> anyhow::Result<(Recording, Pages)> {
-        let Live { clock, mut tape, mut loader, health, poller, gpu, .. } = self;
+        let Live { clock, mut tape, mut loader, health, poller, gpu, mut progress, .. } = self;
+        progress.ending();
         drop(health);
         loader.stop().await;
         drop(loader);

@@ -26,6 +26,7 @@ mod run;
 mod simulate;
 mod steps;
 mod tape;
+mod tui;
 pub mod watch;
 
 /// Runs a command to its exit code.

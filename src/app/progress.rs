@@ -1,10 +1,12 @@
-//! Progress on standard error while a run goes on: one line that is rewritten on a terminal,
-//! a plain line now and then elsewhere.
+//! Progress on standard error while a run goes on: a view on a terminal ([`View`]), one line that is rewritten where
+//! that is too small for it, a plain line now and then elsewhere. All are told the same things.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use crate::analyze::Gauges;
+use crate::model::recording::Header;
+use crate::model::sample::Scrape;
 use crate::model::step::{Phase, StepPlan};
 use crate::model::time::{ClockKind, Offset};
 use crate::model::units::{human_seconds, prometheus_duration};
@@ -12,7 +14,9 @@ use crate::model::verdict::{AlertState, StepOutcome, StepVerdict};
 use crate::rules::ENOUGH;
 use crate::rules::live::Standing;
 
+use super::prepare::Prepared;
 use super::steps::{Rest, StepLengths};
+use super::tui::View;
 
 /// How often plain lines come at most.
 const PLAIN_EVERY: Duration = Duration::from_secs(15);
@@ -34,8 +38,14 @@ pub struct Now {
     pub ended: [u64; 2],
     /// Median time to first token of the last seconds, s.
     pub ttft_s: Option<f64>,
+    /// 99th percentile of it, s.
+    pub ttft_p99_s: Option<f64>,
     /// Median gap between chunks of the last seconds, s.
     pub gap_s: Option<f64>,
+    /// 99th percentile of it, s.
+    pub gap_p99_s: Option<f64>,
+    /// Chunks with output per second, of the last seconds.
+    pub chunks_per_s: f64,
     /// What the server's page says.
     pub gauges: Gauges,
     /// How the alerts stand in the step.
@@ -65,14 +75,22 @@ impl Now {
             number(self.gauges.kv_usage, 2),
         );
         out += &alerts(&self.alerts);
-        if !self.rest.most.is_zero() {
-            let run = Rest { least: self.left + self.rest.least, most: self.left + self.rest.most };
-            out += &format!("  run: {}", between(run));
+        let run = self.run_left();
+        if !run.is_empty() {
+            out += &format!("  run: {run}");
         }
         match &self.silence {
             Some(says) => format!("  {} s left  {says}", self.left.as_secs()),
             None => out,
         }
+    }
+
+    /// What is left of the run, in words; empty where that is not known.
+    pub fn run_left(&self) -> String {
+        if self.rest.most.is_zero() {
+            return String::new();
+        }
+        between(Rest { least: self.left + self.rest.least, most: self.left + self.rest.most })
     }
 }
 
@@ -105,6 +123,8 @@ pub struct Progress {
     live: bool,
     last: Option<Offset>,
     drawn: bool,
+    /// The view, while the run goes on and there is a terminal to draw on.
+    view: Option<View>,
 }
 
 impl Progress {
@@ -115,11 +135,37 @@ impl Progress {
             live: clock == ClockKind::Real,
             last: None,
             drawn: false,
+            view: None,
+        }
+    }
+
+    /// The climb begins: from here on there is something to look at.
+    pub fn climb(&mut self, prepared: &Prepared, header: &Header) {
+        if self.live && self.terminal {
+            self.clear();
+            self.view = View::take(prepared, header);
+        }
+    }
+
+    /// What was scraped so far, in the whole run.
+    pub fn scraped(&mut self, scrapes: &[Scrape]) {
+        if let Some(view) = &mut self.view {
+            view.scraped(scrapes);
+        }
+    }
+
+    /// The run comes to its end: what is in flight is waited for.
+    pub fn ending(&mut self) {
+        if let Some(view) = &mut self.view {
+            view.ending();
         }
     }
 
     /// A line of its own.
     pub fn say(&mut self, text: &str) {
+        if let Some(view) = &mut self.view {
+            return view.say(text);
+        }
         self.clear();
         let _ = writeln!(std::io::stderr(), "{text}");
     }
@@ -132,6 +178,9 @@ impl Progress {
             Phase::Confirm => "confirm",
         };
         self.last = None;
+        if let Some(view) = &mut self.view {
+            view.begin(plan);
+        }
         let own = Rest { least: lengths.ramp + warmup + lengths.hold, most: lengths.ramp + warmup + lengths.max_hold };
         let run = Rest { least: own.least + rest.least, most: own.most + rest.most };
         self.say(&format!(
@@ -154,6 +203,9 @@ impl Progress {
 
     /// How it goes.
     pub fn tick(&mut self, at: Offset, now: &Now) {
+        if let Some(view) = &mut self.view {
+            return view.tick(at, now);
+        }
         if !self.live || (!self.terminal && self.last.is_some_and(|l| at.since(l) < PLAIN_EVERY)) {
             return;
         }
@@ -174,6 +226,9 @@ impl Progress {
 
     /// A step is judged.
     pub fn end(&mut self, step: &StepVerdict) {
+        if let Some(view) = &mut self.view {
+            view.end(step);
+        }
         let named = |state: AlertState| {
             let names: Vec<&str> = step.alerts.iter().filter(|a| a.state == state).map(|a| a.alert.as_str()).collect();
             names.join(", ")

@@ -154,6 +154,7 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
     if let Some(baseline) = &prepared.baseline {
         record::write_file(&folder, super::gate::BASELINE, baseline.as_bytes())?;
     }
+    progress.climb(prepared, writer.header());
     let tape = super::tape::Tape::new(writer, clock, interrupt);
 
     let poller = match &target.facts.metrics_url {
@@ -186,8 +187,20 @@ async fn live(prepared: &Prepared, args: &RunArgs) -> anyhow::Result<(PathBuf, R
         poller.is_some(),
     );
     let server_of_ours = server.as_mut();
-    let live =
-        Live { prepared, clock, tape, loader, health, poller, gpu, server: server_of_ours, reset, follow, progress };
+    let live = Live {
+        prepared,
+        clock,
+        tape,
+        loader,
+        health,
+        poller,
+        gpu,
+        server: server_of_ours,
+        reset,
+        follow,
+        progress,
+        void: false,
+    };
     let (recording, pages) = live.climb().await?;
     keep_pages(&folder, &pages)?;
     if let Some(mut server) = server {
@@ -232,6 +245,7 @@ pub fn interrupts() -> watch::Receiver<u32> {
             }
             count.send_modify(|n| *n += 1);
             if *count.borrow() > 1 {
+                super::tui::give_back();
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             }
         }

@@ -175,7 +175,7 @@ impl Watch {
             let at = clock.now();
             let standing = open.live.look(at);
             let why = open.explain(&standing, at);
-            show.look(&standing, &why, clock, at);
+            show.look(&self.rules, open.live.scrapes(), &standing, &why, clock, at);
         }
     }
 }

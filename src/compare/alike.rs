@@ -43,6 +43,10 @@ pub fn differences(base: &Verdict, new: &Verdict) -> Vec<Difference> {
         .filter(|(_, b, n)| b != n)
         .map(|(what, base, new)| Difference { what: what.into(), base, new })
         .collect();
+    if base.void.is_some() || new.void.is_some() {
+        let words = |v: &Verdict| v.void.as_ref().map_or_else(|| "sound".into(), |why| format!("broken: {why}"));
+        out.insert(0, Difference { what: "the hardware".into(), base: words(base), new: words(new) });
+    }
     let (b, n) = (&base.workload, &new.workload);
     if !(near(&b.prompt_tokens, &n.prompt_tokens) && near(&b.output_tokens, &n.output_tokens)) {
         out.push(Difference { what: "lengths".into(), base: lengths(base), new: lengths(new) });

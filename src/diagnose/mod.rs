@@ -27,7 +27,7 @@ use numbers::Numbers;
 use rank::{Candidate, Ranking};
 
 pub use predict::predict;
-pub use remarks::{Remarks, remarks};
+pub use remarks::{Remarks, remarks, void};
 
 /// What stands for a pair where none holds for long enough.
 pub const UNEXPLAINED: &str = "Unexplained";

@@ -6,6 +6,9 @@ use crate::promql::Expr;
 use crate::rules::judge::alert_labels;
 use crate::rules::{Alert, Judge, Lens, template};
 
+/// The annotation of a rule that voids the run wherever it holds.
+const VOID: &str = "plimsoll_void";
+
 /// What there is to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remarks {
@@ -26,7 +29,7 @@ pub fn remarks(judge: &Judge<'_>) -> Remarks {
     whole.measured.end = last.measured.end;
     let asked = |key: &str, pair: &Alert| pair.annotations.contains_key(key) && judge.reads_any(pair, &whole);
     let caveats: Vec<&Alert> = judge.rules().pairs().filter(|p| asked("plimsoll_caveat", p)).collect();
-    let voids: Vec<&Alert> = judge.rules().pairs().filter(|p| asked("plimsoll_void", p)).collect();
+    let voids: Vec<&Alert> = judge.rules().pairs().filter(|p| asked(VOID, p)).collect();
     if caveats.is_empty() && voids.is_empty() {
         return out;
     }
@@ -38,8 +41,23 @@ pub fn remarks(judge: &Judge<'_>) -> Remarks {
         let (from, to) = judge.window(step.measured);
         said.extend(caveats.iter().filter_map(|pair| caveat(&lens, pair, from, to)));
     }
-    out.void = voids.iter().find_map(|pair| void(&lens, pair, recording.last.as_secs_f64()));
+    out.void = voids.iter().find_map(|pair| void_by(&lens, pair, recording.last.as_secs_f64()));
     out
+}
+
+/// Why the run so far is void, so that going on would be in vain; `None` if it is not.
+pub fn void(judge: &Judge<'_>) -> Option<Caveat> {
+    let recording = judge.recording();
+    let mut whole = *recording.steps.first()?;
+    whole.measured.end = recording.last;
+    let asked = |p: &&Alert| p.annotations.contains_key(VOID) && judge.reads_any(p, &whole);
+    let voids: Vec<&Alert> = judge.rules().pairs().filter(asked).collect();
+    if voids.is_empty() {
+        return None;
+    }
+    let exprs: Vec<&Expr> = voids.iter().map(|p| &p.expr).collect();
+    let lens = judge.run_lens(recording.unix_ms(recording.last), &exprs);
+    voids.iter().find_map(|pair| void_by(&lens, pair, recording.last.as_secs_f64()))
 }
 
 /// A pair's own summary, filled in as of the first instant of `window` (seconds) at which it held.
@@ -70,7 +88,7 @@ fn caveat(lens: &Lens<'_>, pair: &Alert, from_s: f64, to_s: f64) -> Option<Cavea
 }
 
 /// Why the run is void, if the pair ever held.
-fn void(lens: &Lens<'_>, pair: &Alert, to_s: f64) -> Option<Caveat> {
+fn void_by(lens: &Lens<'_>, pair: &Alert, to_s: f64) -> Option<Caveat> {
     let (at, says) = first_words(lens, pair, 0.0, to_s)?;
     Some(Caveat::new("void", format!("{says}, first seen at {}", human_seconds(at)), hint(pair)))
 }

@@ -226,6 +226,8 @@ pub enum StopReason {
     MaxDuration,
     /// Ctrl-C.
     Interrupted,
+    /// What was measured can no longer count, and nothing that follows could: the hardware broke.
+    Void,
 }
 
 /// The last event.

@@ -391,6 +391,7 @@ fn run(v: &Verdict) -> String {
         Some(StopReason::TargetLost) => ", until the target was lost",
         Some(StopReason::MaxDuration) => ", until `max_duration`",
         Some(StopReason::Interrupted) => ", until it was interrupted",
+        Some(StopReason::Void) => ", until it was void",
         None => ", until it was killed",
     };
     out

@@ -3,7 +3,7 @@
 //! [`terminal`] answers the person who waits, [`json`] the program that asked; [`markdown`],
 //! [`junit`] and [`annotations`] speak to CI, [`csv`] to spreadsheets, [`vllm_bench`] to scripts
 //! that parse what `vllm bench serve` writes, [`html`] with its [`plot`]s to whoever plans
-//! capacity. [`compare`] holds one verdict against another. What they say they share as data: the
+//! capacity, and [`png`] is the main one of these as a picture. [`compare`] holds one verdict against another. What they say they share as data: the
 //! answer ([`answer`]), the caveats ([`caveats`]), the table of the steps ([`rows`]) and that of the GPUs ([`gpu`]). Each
 //! escapes what comes from outside in the manner of its format, after [`text::plain`].
 
@@ -24,6 +24,7 @@ pub mod json;
 pub mod junit;
 pub mod markdown;
 pub mod plot;
+pub mod png;
 pub mod rows;
 pub mod schema;
 pub mod terminal;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plimsoll::model::verdict::{RunOutcome, Verdict};
+use plimsoll::model::recording::StopReason;
+use plimsoll::model::verdict::{CheckState, RunOutcome, Verdict};
 
 fn plimsoll(args: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
@@ -97,11 +98,16 @@ fn errors_of_the_memory_make_the_run_void() {
     let fault = "[[sim.with.faults]]\nat = \"15s\"\nkind = { memory_errors = { errors = 2 } }\n";
     let file = scenario(&folder, "void", fault);
     let out = folder.join("results");
-    let args = ["run", &file, "--concurrency", "8,12", "--json", "--gate", "8", "--out", out.to_str().unwrap_or("")];
+    let args =
+        ["run", &file, "--concurrency", "8,12,16,18", "--json", "--gate", "8", "--out", out.to_str().unwrap_or("")];
     let output = plimsoll(&args);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     let verdict: Verdict = serde_json::from_slice(&output.stdout).expect("a verdict");
     assert!(verdict.void.is_some() && verdict.highest_clean_concurrency.is_none(), "{:?}", verdict.void);
+    // Nothing that follows could count: the run ends with the step in which it happened, and the gate says why.
+    assert_eq!((verdict.stopped, verdict.steps.len()), (Some(StopReason::Void), 1));
+    let checks = verdict.gate.expect("a gate").checks;
+    assert!(checks.iter().all(|c| c.state == CheckState::Unresolved && c.says.contains("memory errors")), "{checks:?}");
     let _ = std::fs::remove_dir_all(&folder);
 }
 

@@ -10,4 +10,5 @@ mod killed;
 mod launch;
 mod proxy;
 mod secrets;
+mod terminal;
 mod watch;

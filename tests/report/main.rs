@@ -5,4 +5,5 @@
 mod golden;
 mod junit_schema;
 mod page;
+mod png;
 mod vllm_bench;

@@ -1,19 +1,26 @@
-//! A watch that goes on: a line for each change.
+//! A watch that goes on: a view on a terminal, a line for each change elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
+use crate::analyze::Gauges;
+use crate::app::tui::{Board, Screen};
 use crate::cli::WatchArgs;
-use crate::model::sample::Labels;
+use crate::model::sample::{Labels, Scrape, SourceKind};
 use crate::model::time::{Clock, Offset};
 use crate::model::verdict::{AlertState, Explanation};
 use crate::report::text::plain;
+use crate::rules::RuleSet;
 use crate::rules::live::Standing;
 
 use super::report::because;
 
 /// Where a watch is shown.
 pub(super) struct Show {
+    screen: Option<Screen>,
+    board: Board,
+    /// What was told on the view, for the user's own screen when it is over.
+    kept: Vec<String>,
     json: bool,
     /// How each alert stood when it was last told.
     told: BTreeMap<(String, Labels), AlertState>,
@@ -23,23 +30,52 @@ pub(super) struct Show {
 
 impl Show {
     pub(super) fn new(url: &str, rules: usize, args: &WatchArgs) -> Show {
-        if !args.json {
+        // Who sends the answer elsewhere wants the lines.
+        let plainly = args.no_tui || args.json || !std::io::stdout().is_terminal();
+        let screen = if plainly { None } else { Screen::take() };
+        if screen.is_none() && !args.json {
             say(&format!("watching {} by {rules} alerts; Ctrl-C ends it", plain(url)));
         }
-        Show { json: args.json, told: BTreeMap::new(), explained: BTreeSet::new() }
+        Show {
+            screen,
+            board: Board { title: format!("watches {url} by {rules} alerts"), ..Board::default() },
+            kept: Vec::new(),
+            json: args.json,
+            told: BTreeMap::new(),
+            explained: BTreeSet::new(),
+        }
     }
 
     /// Shows how things stand at `at`.
     pub(super) fn look(
         &mut self,
+        rules: &RuleSet,
+        scrapes: &[Scrape],
         standing: &[Standing],
         why: &BTreeMap<String, Explanation>,
         clock: Clock,
         at: Offset,
     ) {
         for line in self.changes(standing, why, clock, at) {
-            say(&line);
+            if self.screen.is_none() {
+                say(&line);
+                continue;
+            }
+            self.board.remark(&line);
+            self.kept.push(line);
         }
+        let Some(screen) = &mut self.screen else { return };
+        let newest = |kind| scrapes.iter().rfind(|s| s.source == kind);
+        let gauges = newest(SourceKind::Server).map(|s| Gauges::of(rules, s)).unwrap_or_default();
+        self.board.waiting.push(gauges.waiting);
+        self.board.running.push(gauges.running);
+        self.board.kv_usage.push(gauges.kv_usage);
+        if let Some(scrape) = newest(SourceKind::Gpu) {
+            self.board.read_gpus(scrape);
+        }
+        self.board.stand(standing, at);
+        self.board.because = why.values().next().map(because).unwrap_or_default();
+        screen.draw(&self.board);
     }
 
     /// The lines that tell what changed since the last look.
@@ -113,6 +149,14 @@ impl Show {
         }
         self.told = now;
         out
+    }
+}
+
+impl Drop for Show {
+    fn drop(&mut self) {
+        // First the user's own screen, then what was told on ours.
+        self.screen = None;
+        self.kept.iter().for_each(|line| say(line));
     }
 }
 

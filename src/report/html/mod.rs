@@ -69,7 +69,7 @@ fn figures(h: &mut Html, plots: &[Plot]) {
             h.leaf("h2", &[], &p.title);
             h.ours(&p.wide);
             h.ours(&p.narrow);
-            h.leaf("figcaption", &[], &p.caption);
+            h.leaf("figcaption", &[("id", &format!("{}-caption", p.id))], &p.caption);
         });
     }
 }

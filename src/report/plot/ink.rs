@@ -26,3 +26,8 @@ pub const ORANGE: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
 pub const GREEN: RGBColor = RGBColor(0x00, 0x9e, 0x73);
 /// Reddish purple: the KV cache.
 pub const PURPLE: RGBColor = RGBColor(0xcc, 0x79, 0xa7);
+
+/// Green on which paper can be read.
+pub const CLEAN: RGBColor = RGBColor(0x00, 0x73, 0x4f);
+/// Vermilion on which paper can be read.
+pub const FIRES: RGBColor = RGBColor(0xb3, 0x47, 0x00);

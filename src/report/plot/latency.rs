@@ -4,7 +4,7 @@ use plotters::prelude::*;
 
 use super::axis::Axis;
 use super::panel::{LEFT, Panel, RIGHT, Shape};
-use super::{Area, NARROW, Plot, Refused, figure, ink, px};
+use super::{Area, LATENCY_HEIGHT, NARROW, Plot, Refused, figure, ink, px};
 use crate::model::plot::Trace;
 use crate::model::verdict::{Quantiles, StepOutcome, StepVerdict, Verdict};
 use crate::report::text::{level_unit, number, seconds};
@@ -59,7 +59,7 @@ pub(super) fn plot(v: &Verdict) -> Result<Option<Plot>, Refused> {
             (None, None) => String::new(),
         }
     );
-    let height = |width| if width == NARROW { 250 * sides.len() as u32 } else { 320 };
+    let height = |width| if width == NARROW { 250 * sides.len() as u32 } else { LATENCY_HEIGHT };
     let draw = |area: &Area<'_>, width: u32| {
         let parts =
             if width == NARROW { area.split_evenly((sides.len(), 1)) } else { area.split_evenly((1, sides.len())) };

@@ -49,15 +49,26 @@ pub fn all(verdict: &Verdict, data: Option<&PlotData>) -> io::Result<Vec<Plot>> 
     Ok(drawn.map_err(io::Error::other)?.into_iter().flatten().collect())
 }
 
+/// The main figure alone: latency against load. `None` if no step measured anything.
+///
+/// # Errors
+/// If the drawing library refuses, which is a bug of ours.
+pub fn main(verdict: &Verdict) -> io::Result<Option<Plot>> {
+    latency::plot(verdict).map_err(io::Error::other)
+}
+
 /// A drawing that the library refused.
 type Refused = DrawingAreaErrorKind<io::Error>;
 /// A part of the picture.
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Pixels of the picture in one of the page.
-const SCALE: u32 = 2;
-/// Width of a figure on a desk and on a phone, pixels of the page.
-const WIDE: u32 = 960;
+pub const SCALE: u32 = 2;
+/// Width of a figure on a desk, pixels of the page.
+pub const WIDE: u32 = 960;
+/// Height of the main figure on a desk, pixels of the page.
+pub const LATENCY_HEIGHT: u32 = 320;
+/// Width of a figure on a phone, pixels of the page.
 const NARROW: u32 = 360;
 
 /// Pixels of the page as pixels of the picture.
@@ -70,11 +81,12 @@ fn at(page: u32) -> i32 {
     i32::try_from(px(page)).unwrap_or(i32::MAX)
 }
 
-/// Draws one SVG element of the page's `width` and `height`; `id` and `says` are what a screen reader finds.
+/// Draws one SVG element of the page's `width` and `height`; a screen reader says the title, and then the caption of
+/// the figure `id`.
 fn svg(
     class: &str,
     (width, height): (u32, u32),
-    says: &str,
+    (id, title): (&str, &str),
     draw: impl FnOnce(&Area<'_>) -> Result<(), Refused>,
 ) -> Result<String, Refused> {
     let mut text = String::new();
@@ -86,10 +98,11 @@ fn svg(
     // The library's own opening tag fixes the size; ours leaves it to the page.
     let body = text.split_once('>').map_or("", |(_, body)| body).trim();
     Ok(format!(
-        "<svg class=\"{class}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n{body}\n",
+        "<svg class=\"{class}\" viewBox=\"0 0 {} {}\" role=\"img\" \
+         aria-label=\"{}\" aria-describedby=\"{id}-caption\">\n{body}\n",
         px(width),
         px(height),
-        super::html::escape(says)
+        super::html::escape(title)
     ))
 }
 
@@ -101,7 +114,7 @@ fn figure(
     height: impl Fn(u32) -> u32,
     draw: impl Fn(&Area<'_>, u32) -> Result<(), Refused>,
 ) -> Result<Plot, Refused> {
-    let wide = svg("wide", (WIDE, height(WIDE)), title, |area| draw(area, WIDE))?;
-    let narrow = svg("narrow", (NARROW, height(NARROW)), title, |area| draw(area, NARROW))?;
+    let wide = svg("wide", (WIDE, height(WIDE)), (id, title), |area| draw(area, WIDE))?;
+    let narrow = svg("narrow", (NARROW, height(NARROW)), (id, title), |area| draw(area, NARROW))?;
     Ok(Plot { id, title: title.into(), caption, wide, narrow })
 }

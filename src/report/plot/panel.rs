@@ -198,12 +198,16 @@ impl<'a> Panel<'a> {
         self.text((left + at(6), row), name, words(color, HPos::Left, v))
     }
 
-    /// An upright line at `x`, with words at its head.
+    /// An upright line at `x`, with words at its foot: a limit may run along the head, and the axis leaves air below the
+    /// data. They stand to the right of the line if there is room.
     pub(super) fn upright(&mut self, x: f64, color: RGBColor, name: &str) -> Result<(), Refused> {
         let ends = vec![(x, self.y.low()), (x, self.y.high())];
         self.chart.draw_series([PathElement::new(ends, color.stroke_width(px(1) + 1))])?;
-        let (column, top) = self.chart.backend_coord(&(x, self.y.high()));
-        self.text((column + at(4), top + at(3)), name, words(color, HPos::Left, VPos::Top))
+        let (column, foot) = self.chart.backend_coord(&(x, self.y.low()));
+        let room = self.column(self.x.high()) - column - at(4);
+        let (left, h) =
+            if breadth(name) <= room { (column + at(4), HPos::Left) } else { (column - at(4), HPos::Right) };
+        self.text((left, foot - at(3)), name, words(color, h, VPos::Bottom))
     }
 
     /// Words at a place of the picture.

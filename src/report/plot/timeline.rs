@@ -72,8 +72,8 @@ fn strip(v: &Verdict, area: &Area<'_>, x: &Axis, width: u32) -> Result<(), Refus
     area.draw(&Text::new(level_unit(v).to_owned(), (at(4), at(14)), words(ink::TEXT, HPos::Left, VPos::Bottom)))?;
     for s in &v.steps {
         let color = match s.outcome {
-            StepOutcome::Clean => ink::GREEN,
-            StepOutcome::Firing => ink::VERMILION,
+            StepOutcome::Clean => ink::CLEAN,
+            StepOutcome::Firing => ink::FIRES,
             StepOutcome::Inconclusive => ink::MUTED,
         };
         let (start, begin, end) =

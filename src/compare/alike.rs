@@ -6,8 +6,11 @@ use crate::model::comparison::Difference;
 use crate::model::units::human_seconds;
 use crate::model::verdict::{Spread, Verdict};
 
-/// Lengths are drawn, and runs of another length draw a few more of them: middles may differ by this share.
+/// Middles of lengths may differ by this share.
 const LENGTHS: f64 = 0.02;
+
+/// Lengths that are drawn differ by chance, which two runs of few requests show; but by no more than this share.
+const DRAWN: f64 = 0.1;
 
 /// Everything that differs and must not. Versions of the engine may: they are what is compared.
 pub fn differences(base: &Verdict, new: &Verdict) -> Vec<Difference> {
@@ -48,7 +51,8 @@ pub fn differences(base: &Verdict, new: &Verdict) -> Vec<Difference> {
         out.insert(0, Difference { what: "the hardware".into(), base: words(base), new: words(new) });
     }
     let (b, n) = (&base.workload, &new.workload);
-    if !(near(&b.prompt_tokens, &n.prompt_tokens) && near(&b.output_tokens, &n.output_tokens)) {
+    let drawn = [requests(base), requests(new)];
+    if !(near(&b.prompt_tokens, &n.prompt_tokens, drawn) && near(&b.output_tokens, &n.output_tokens, drawn)) {
         out.push(Difference { what: "lengths".into(), base: lengths(base), new: lengths(new) });
     }
     // Who did not start the server does not know its flags; only two that are known can differ.
@@ -97,12 +101,19 @@ fn lengths(v: &Verdict) -> String {
     )
 }
 
-/// Whether the middles of two spreads are within [`LENGTHS`] of each other.
-fn near(b: &Spread, n: &Spread) -> bool {
-    match (b.median, n.median) {
-        (Some(b), Some(n)) => (b - n).abs() <= LENGTHS * b.abs().max(n.abs()),
-        (b, n) => b == n,
-    }
+fn requests(v: &Verdict) -> f64 {
+    v.steps.iter().map(|s| s.requests.completed as f64).sum()
+}
+
+/// Whether the middles of two spreads, of so many requests each, are within [`LENGTHS`] of each other, or within what
+/// chance makes of them: three times the standard error of the difference, had the lengths been drawn evenly between
+/// the smallest and the largest.
+fn near(b: &Spread, n: &Spread, requests: [f64; 2]) -> bool {
+    let (Some(middle), Some(other)) = (b.median, n.median) else { return b.median == n.median };
+    let largest = middle.abs().max(other.abs());
+    let width = |s: &Spread| s.max.zip(s.min).map_or(0.0, |(max, min)| max - min);
+    let error = width(b).max(width(n)) / 2.0 * requests.iter().map(|n| 1.0 / n.max(1.0)).sum::<f64>().sqrt();
+    (middle - other).abs() <= (3.0 * error).clamp(LENGTHS * largest, DRAWN * largest)
 }
 
 /// The flags of a command, each with its value; not the program, which is what a release replaces, nor where it listens.

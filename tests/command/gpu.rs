@@ -105,7 +105,9 @@ fn errors_of_the_memory_make_the_run_void() {
     let verdict: Verdict = serde_json::from_slice(&output.stdout).expect("a verdict");
     assert!(verdict.void.is_some() && verdict.highest_clean_concurrency.is_none(), "{:?}", verdict.void);
     // Nothing that follows could count: the run ends with the step in which it happened, and the gate says why.
-    assert_eq!((verdict.stopped, verdict.steps.len()), (Some(StopReason::Void), 1));
+    assert_eq!((verdict.stopped, verdict.steps.len()), (Some(StopReason::Void), 2));
+    let [from, to] = verdict.steps[1].measured_s;
+    assert!(from < 15.0 && 15.0 < to, "{from} to {to}");
     let checks = verdict.gate.expect("a gate").checks;
     assert!(checks.iter().all(|c| c.state == CheckState::Unresolved && c.says.contains("memory errors")), "{checks:?}");
     let _ = std::fs::remove_dir_all(&folder);

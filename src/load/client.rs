@@ -1,6 +1,5 @@
 //! One request: send it, stamp what comes back, class how it ended.
 
-use std::error::Error;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use super::stream::{Answer, BodyEnd, Transcript};
 use super::target::Target;
 use super::wire::connection::Arrival;
 use super::wire::http1;
+use crate::model::cause::{causes, deepest};
 use crate::model::request::{FailureClass, Outcome, RequestTimeline};
 use crate::model::time::{Clock, Offset};
 use crate::workload::Prompt;
@@ -221,14 +221,4 @@ pub(super) fn broken(kind: io::ErrorKind, cut: FailureClass) -> Option<FailureCl
         Kind::UnexpectedEof => Some(cut),
         _ => None,
     }
-}
-
-/// An error and what caused it, the deepest last.
-fn causes<'a>(e: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(e), |e: &&'a (dyn Error + 'static)| (*e).source())
-}
-
-/// The words of the deepest cause of an error.
-pub(super) fn deepest(e: &(dyn Error + 'static)) -> String {
-    causes(e).last().map(ToString::to_string).unwrap_or_default()
 }

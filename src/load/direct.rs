@@ -6,12 +6,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::chunk::line;
-use super::client::{self, BODY_END_GRACE, Flight, MAX_ERROR_BYTES, deepest, fail, refusal_words, status_class};
+use super::client::{self, BODY_END_GRACE, Flight, MAX_ERROR_BYTES, fail, refusal_words, status_class};
 use super::stream::{Answer, BodyEnd, Transcript};
 use super::target::Target;
 use super::wire::connection::{Arrival, Connection};
 use super::wire::http1::{self, Body, Encoding, Framing, Head, Malformed};
 use super::wire::{DialError, Wire};
+use crate::model::cause::deepest;
 use crate::model::request::{FailureClass, RequestTimeline};
 use crate::model::time::{Clock, Offset};
 use crate::workload::Prompt;

@@ -1,12 +1,12 @@
 //! One page over HTTP, within limits of time and size.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 
 use super::exposition::Format;
+use crate::model::cause::{causes, deepest};
 use crate::model::sample::{ScrapeFailure, SourceKind};
 
 /// A page to read: where it is and whose samples it holds.
@@ -164,20 +164,14 @@ fn transport(error: reqwest::Error) -> ScrapeFailure {
     let error = error.without_url();
     if error.is_connect() {
         // The system's own words; who was asked to connect, and by which layer, is told elsewhere or nobody's concern.
-        let mut cause: &dyn std::error::Error = &error;
-        while let Some(deeper) = cause.source() {
-            cause = deeper;
-        }
-        return failure(class, cause.to_string());
+        return failure(class, deepest(&error));
     }
     let mut detail = error.to_string();
-    let mut source = error.source();
-    while let Some(e) = source {
-        let says = e.to_string();
+    for cause in causes(&error).skip(1) {
+        let says = cause.to_string();
         if !detail.contains(&says) {
             detail = format!("{detail}: {says}");
         }
-        source = e.source();
     }
     failure(class, detail)
 }

@@ -10,5 +10,6 @@ mod killed;
 mod launch;
 mod proxy;
 mod secrets;
+mod served;
 mod terminal;
 mod watch;

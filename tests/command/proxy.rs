@@ -2,39 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
+
+use super::served::Served;
 
 /// A host that no resolver knows: whoever reaches it went through the proxy.
 const ELSEWHERE: &str = "vllm.plimsoll.invalid";
-
-/// `plimsoll sim`, until the test is over.
-struct Served {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Served {
-    fn start() -> Served {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
-            .args(["sim", "--profile", "quickstart", "--listen", "127.0.0.1:0"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let mut said = String::new();
-        BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut said).expect("a line");
-        let address = said.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
-        let address = address.and_then(|a| a.parse().ok()).unwrap_or_else(|| panic!("no address in {said:?}"));
-        Served { child, address }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A forward proxy that sends all it gets to one server, whatever its name, and notes the request lines.
 struct Proxy {

@@ -1,7 +1,7 @@
 //! The live view in a real terminal, of the kernel's making: it is taken, drawn on, and given back however the run ends.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,8 @@ use plimsoll::model::verdict::Verdict;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
+
+use super::served::Served;
 
 const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
 /// Takes the user's screen away, and gives it back.
@@ -79,37 +81,10 @@ impl Terminal {
     }
 }
 
-/// The stand-in in real time, ended when dropped.
-struct Server(Child, String);
-
-impl Server {
-    fn start() -> Server {
-        let mut child = Command::new(PLIMSOLL)
-            .args(["sim", "--profile", "quickstart", "--listen", "127.0.0.1:0"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let url =
-            lines.find_map(|l| Some(format!("http://{}", l.ok()?.split("http://").nth(1)?.split_whitespace().next()?)));
-        let url = url.unwrap();
-        std::thread::spawn(move || lines.for_each(drop));
-        Server(child, url)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A run of minutes against a server in real time, on a terminal.
-fn run(server: &Server, terminal: &Terminal, dir: &Path, more: &[&str]) -> Child {
+fn run(server: &Served, terminal: &Terminal, dir: &Path, more: &[&str]) -> Child {
     Command::new(PLIMSOLL)
-        .args(["run", "--url", &server.1, "--concurrency", "2,4", "--input-len", "64", "--output-len", "8"])
+        .args(["run", "--url", &server.url(), "--concurrency", "2,4", "--input-len", "64", "--output-len", "8"])
         .args(["--hold", "120s", "--warmup", "1s", "--out"])
         .arg(dir.join("out"))
         .args(more)
@@ -134,7 +109,7 @@ fn same(a: &Termios, b: &Termios) -> bool {
 
 #[test]
 fn ctrl_c_and_sigterm_end_the_run_with_its_verdict_and_give_the_terminal_back() {
-    let server = Server::start();
+    let server = Served::start();
     for (name, signal) in [("int", Signal::INT), ("term", Signal::TERM)] {
         let dir = folder(name);
         let mut terminal = Terminal::new(80, 24);
@@ -164,7 +139,7 @@ fn ctrl_c_and_sigterm_end_the_run_with_its_verdict_and_give_the_terminal_back() 
 
 #[test]
 fn twice_aborts_at_once_and_gives_the_terminal_back_too() {
-    let server = Server::start();
+    let server = Served::start();
     let dir = folder("twice");
     let mut terminal = Terminal::new(40, 12);
     let before = terminal.modes();
@@ -184,7 +159,7 @@ fn twice_aborts_at_once_and_gives_the_terminal_back_too() {
 
 #[test]
 fn plain_lines_where_they_are_asked_for_and_where_the_terminal_cannot_be_drawn_on() {
-    let server = Server::start();
+    let server = Served::start();
     for (name, size, more) in [("plain", (80, 24), &["--no-tui"][..]), ("tiny", (20, 5), &[])] {
         let dir = folder(name);
         let mut terminal = Terminal::new(size.0, size.1);
